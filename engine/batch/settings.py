@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.catalog import derive_plan
+from engine.catalog import derive_plan, with_end_of_text_rules
 from engine.config.spec import RunSpec
 
 PLAIN = "plain decoding"  # the name of the setting that the others are compared with
@@ -46,7 +46,7 @@ def named_specs(rows: Any, base: RunSpec, path: Path | None = None) -> list[Name
     )
     if not named or not rows:
         raise ValueError(f'{given} must be a JSON list of {{"name", fields}}, not empty')
-    specs = []
+    specs: list[NamedSpec] = []
     for row in rows:
         changes = {key: value for key, value in row.items() if key != "name"}
         try:
@@ -55,8 +55,23 @@ def named_specs(rows: Any, base: RunSpec, path: Path | None = None) -> list[Name
         except ValueError as error:
             field = given.partition(":")[0]
             raise ValueError(f"{field}: {row['name']}: {error}") from None
+        if any(row["name"] == one.name for one in specs):
+            raise ValueError(f"{given}: two rows are named {row['name']}; give each its own name")
         specs.append(NamedSpec(row["name"], spec))
     return specs
+
+
+def check_rules(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
+    """The specs with their common end-of-text rule (catalog.with_end_of_text_rules).
+
+    Raises ValueError naming `eos` if they have different ones.
+    """
+    if len({one.spec.eos for one in specs}) > 1:
+        raise ValueError(
+            "specs: eos: the rows of a table need one end-of-text rule; make a table for each rule"
+        )
+    ruled = with_end_of_text_rules([one.spec for one in specs])
+    return [NamedSpec(one.name, spec) for one, spec in zip(specs, ruled, strict=True)]
 
 
 def plain_decoding(base: RunSpec) -> RunSpec:

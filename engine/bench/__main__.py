@@ -35,13 +35,13 @@ from typing import Any
 
 import torch
 
-from engine.batch.settings import read_specs
+from engine.batch.settings import check_rules, read_specs
 from engine.bench import growth, report, suite, targets
 from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec
 from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, positive
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads, usable_cores
@@ -116,7 +116,8 @@ def _model(args: argparse.Namespace) -> Report:
     base = RunSpec(model=args.model, device=args.device or "cpu", dtype=args.dtype)
     cases = list(suite.speed_cases(base, args.tokens))
     if args.specs:
-        cases = [CaseSpec(one.name, one.spec, args.tokens) for one in read_specs(args.specs, base)]
+        named = check_rules(read_specs(args.specs, base))
+        cases = [CaseSpec(one.name, one.spec, args.tokens) for one in named]
     if args.record:
         pairs = [(one, suite.with_recorder(one, args.record)) for one in cases]
         cases = [one for pair in pairs for one in pair]
@@ -162,11 +163,11 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--model", default=RunSpec().model, help="folder, listed name, or shape")
     parser.add_argument("--specs", type=Path, help="--model: JSON list of settings to compare")
     parser.add_argument(
-        "--tokens", type=_positive, default=512, help="--model: prompt tokens of a shape"
+        "--tokens", type=positive, default=512, help="--model: prompt tokens of a shape"
     )
     parser.add_argument("--device", help="default: cpu, or cuda for --suite gpu")
     parser.add_argument("--dtype", default=RunSpec().dtype, help="--model: the number format")
-    parser.add_argument("--rounds", type=_positive, default=3, help="timed runs of each case")
+    parser.add_argument("--rounds", type=positive, default=3, help="timed runs of each case")
     parser.add_argument("--threads", type=_threads, default="1", help="torch threads, or auto")
     parser.add_argument(
         "--kernels", choices=("measured", TORCH), default="measured",
@@ -179,14 +180,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1; give one")
-    return int(text)
-
-
 def _threads(text: str) -> str:
-    return text if text == "auto" else str(_positive(text))
+    return text if text == "auto" else str(positive(text))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +16,22 @@ def command_parser(name: str, description: str | None) -> ArgumentParser:
         description=description,
         formatter_class=RawDescriptionHelpFormatter,
     )
+
+
+def positive(text: str) -> int:
+    """The type of an option that takes a whole number from 1."""
+    return _whole(text, 1)
+
+
+def not_negative(text: str) -> int:
+    """The type of an option that takes a whole number from 0."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from {least}; give one")
+    return int(text)
 
 
 def table_command(

@@ -41,9 +41,9 @@ import torch
 
 from engine import catalog
 from engine.batch.flags import add_spec_flags, spec_from_flags
-from engine.batch.settings import NamedSpec, read_specs
+from engine.batch.settings import NamedSpec, check_rules, read_specs
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, not_negative, positive
 from engine.core.files import ASSETS
 from engine.core.tables import DAGGER_NOTE
 from engine.distributed.processes import Processes
@@ -81,6 +81,11 @@ def _run(
 ) -> None:
     if processes.count > 1 and args.workers > 1:
         raise ValueError("--workers must be 1 with a launcher, which starts the processes itself")
+    if args.workers > 1 and args.out:
+        raise ValueError(
+            "--workers: the processes keep no samples in --out; start them with torchrun instead, "
+            "or leave one of both out"
+        )
     start = time.perf_counter()
     shared = SharedExam(processes, args.out)
     if args.specs:
@@ -131,7 +136,7 @@ def _compare(
     base = spec_from_flags(args)
     specs = [
         NamedSpec(one.name, replace(one.spec, device=processes.device(one.spec.device)))
-        for one in comparison.check_rules(read_specs(args.specs, base))
+        for one in check_rules(read_specs(args.specs, base))
     ]
     pool, base = ModelPool(folders), replace(base, device=processes.device(base.device))
     digest = pool.load_to_run(base).digest
@@ -197,26 +202,28 @@ def _load(folders: Mapping[str, Path], spec: RunSpec) -> LoadedModel | Guider:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("evaluate", __doc__)
-    parser.add_argument("--problems", type=int, default=500, help="number of problems")
+    parser.add_argument("--problems", type=positive, default=500, help="number of problems")
     parser.add_argument(
         "--family",
         choices=tuple(families()),
         default=DEFAULT_FAMILY,
         help="family of the problems",
     )
-    parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")
+    parser.add_argument(
+        "--shots", type=not_negative, default=0, help="worked examples before each problem"
+    )
     parser.add_argument(
         "--batch",
-        type=int,
+        type=positive,
         default=1,
         help="problems decoded in one batch; forwards and FLOPs are a problem's own at 1",
     )
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--workers", type=int, default=1, help="--specs: parallel processes")
+    parser.add_argument("--workers", type=positive, default=1, help="--specs: parallel processes")
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
     parser.add_argument(
-        "--timed", type=int, default=5, help="--specs: number of long prompts to time"
+        "--timed", type=not_negative, default=5, help="--specs: number of long prompts to time"
     )
     parser.add_argument(
         "--timed-shots", type=int, default=comparison.TIMED_SHOTS, help="worked examples in each"

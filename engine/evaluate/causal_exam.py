@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, not_negative, positive
 from engine.core.files import ASSETS
 from engine.evaluate.exam import Questions, evaluate, summarise
 from engine.generate.autoregressive import AutoregressiveDecoder
@@ -116,13 +116,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("causal-exam", __doc__)
     parser.add_argument("--folder", type=Path, required=True, help="folder of the model")
-    parser.add_argument("--problems", type=int, default=300, help="number of problems")
+    parser.add_argument("--problems", type=positive, default=300, help="number of problems")
     parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
     parser.add_argument(
         "--family", choices=tuple(corpus.families()), default=DEFAULT_FAMILY,
         help="family of the problems",
     )  # fmt: skip
-    parser.add_argument("--shots", type=int, default=0, help="worked examples before each problem")
+    parser.add_argument(
+        "--shots", type=not_negative, default=0, help="worked examples before each problem"
+    )
     parser.add_argument("--generate", action="store_true", help="compare with transformers")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args(arguments)

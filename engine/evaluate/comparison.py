@@ -14,7 +14,7 @@ import torch
 from engine.batch.settings import NamedSpec
 from engine.batch.statistics import agreement, discordant, mcnemar
 from engine.bench.trial import run_once
-from engine.catalog import with_end_of_text_rules
+from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
 from engine.core.tables import markdown_table, marked, mean_agreement, percent
@@ -34,19 +34,6 @@ SPEED_HEAD = (
     "forwards", "to text end", "GFLOPs a position", "recomputed", "cache", "ms a step", "a step",
     "a run", "its text", "tokens/s",
 )  # fmt: skip
-
-
-def check_rules(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
-    """The specs with their common end-of-text rule (catalog.with_end_of_text_rules).
-
-    Raises ValueError naming `eos` if they have different ones.
-    """
-    if len({one.spec.eos for one in specs}) > 1:
-        raise ValueError(
-            "specs: eos: the rows of a table need one end-of-text rule; make a table for each rule"
-        )
-    ruled = with_end_of_text_rules([one.spec for one in specs])
-    return [NamedSpec(one.name, spec) for one, spec in zip(specs, ruled, strict=True)]
 
 
 def compare(
@@ -110,7 +97,8 @@ def time_prompts(
     models: dict[str, LoadedModel | Guider] = {}
     for index, (_, prompt) in enumerate(questions):
         for one in specs:
-            spec = resized(one.spec, prompt, TIMED_LENGTH)
+            length = fitting_length(TIMED_LENGTH, one.spec.block_length)
+            spec = resized(one.spec, prompt, length)
             if index == 0:
                 models[one.name] = load(spec)
                 make_lane(models[one.name], spec).warm_up()

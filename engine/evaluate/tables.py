@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from engine.batch.settings import NamedSpec, named_specs
+from engine.batch.settings import NamedSpec, check_rules, named_specs
 from engine.bench import growth, ratio_sweep, suite
 from engine.bench.chart import svg
 from engine.catalog import make_rule
@@ -89,7 +89,7 @@ def read_settings(path: Path) -> list[Table]:
         blocks = []
         for block in table["blocks"]:
             rows = [row | {"eos": block["eos"]} for row in block["rows"]]
-            specs = comparison.check_rules(named_specs(rows, base, path))
+            specs = check_rules(named_specs(rows, base, path))
             if specs[0].spec.eos != block["eos"]:
                 raise ValueError(f"{path}: {table['name']}: a row cannot end by {block['eos']}")
             blocks.append(Block(block["eos"], specs))

@@ -209,6 +209,7 @@ class DriftscopeLM(TemplateLM):
         self, requests: list[Any], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
         """Estimates of log-likelihoods; an empty continuation has 0 and is greedy."""
+        self._check_unguided()
         pairs = [self._pair(*one.args) for one in requests]
         keys = [self._likelihood_key(*pair) for pair in pairs]
         new = {key: i for i, key in enumerate(keys) if self.responses.find(key) is None}
@@ -234,6 +235,10 @@ class DriftscopeLM(TemplateLM):
     ) -> list[tuple[float, bool]]:
         return [self._scored(context, target).value for _, context, target in requests]
 
+    def _check_unguided(self) -> None:
+        if self.spec.cfg_scale:
+            raise ValueError("cfg_scale: log-likelihoods are those without guidance; leave it out")
+
     def _pair(self, context: str, target: str) -> tuple[list[int], list[int]]:
         """The ids of a context, shortened to fit, and of its continuation."""
         if not target:
@@ -255,8 +260,7 @@ class DriftscopeLM(TemplateLM):
 
     def _scored(self, context: list[int], target: list[int]) -> Response:
         """The log-likelihood of a continuation, with its costs."""
-        if self.spec.cfg_scale:
-            raise ValueError("cfg_scale: log-likelihoods are those without guidance; leave it out")
+        self._check_unguided()
         if not target:
             return Response(
                 0, 0, 0.0, self._machine(), value=(0.0, True), gflops=0.0, recomputed=1.0
@@ -305,7 +309,10 @@ class DriftscopeLM(TemplateLM):
         ids = self._fitted(context_ids, spec.gen_length + len(suffix))
         where = _place(request, repetition)
         values = {name: value for name, value in spec.to_dict().items() if name != "device"}
-        parts = {"spec": values, "checkpoint": self.model.digest, "task": where[0], "prompt": ids}
+        parts = {
+            "spec": values, "checkpoint": self.model.digest, "task": where[0], "prompt": ids,
+            "batch": self._batch,  # forwards and times are shares of a batch
+        }  # fmt: skip
         return _Asked(spec, context, ids, where, key_of(parts))
 
     def _generation(self, given: dict[str, Any]) -> RunSpec:
@@ -316,8 +323,9 @@ class DriftscopeLM(TemplateLM):
         spec, length = self.spec, given.get("max_gen_toks")
         if length is not None:
             spec = resized(spec, "", fitting_length(int(length), spec.block_length))
-        if given.get("do_sample") and given.get("temperature") is not None:
-            spec = dataclasses.replace(spec, temperature=float(given["temperature"]))
+        temperature = given.get("temperature")
+        if temperature is not None and given.get("do_sample", float(temperature) > 0):
+            spec = dataclasses.replace(spec, temperature=float(temperature))
         return spec
 
     def _answer(self, spec: RunSpec, asked: Sequence[_Asked]) -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from engine.__main__ import main as engine_main
 from engine.batch import settings
-from engine.batch.settings import NamedSpec, read_specs
+from engine.batch.settings import NamedSpec, check_rules, read_specs
 from engine.batch.statistics import mcnemar
 from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.evaluate.__main__ import main
-from engine.evaluate.comparison import _evaluate_one, check_rules, time_prompts
+from engine.evaluate.comparison import _evaluate_one, time_prompts
 from engine.evaluate.exam import evaluate, summarise
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool
@@ -124,6 +124,7 @@ def test_rows_of_a_table_share_their_end_of_text_rule():
 @pytest.mark.parametrize(
     ("text", "named"),
     [("{", "JSON"), ('{"name": "x"}', "JSON list"), ("[1]", "JSON list"), ("[]", "not empty"),
+     ('[{"name": "x"}, {"name": "x"}]', "two rows are named x"),
      ('[{"name": "x", "cache": "nope"}]', "x: cache"), ('[{"cache": "dual"}]', "name")],
 )  # fmt: skip
 def test_an_invalid_specs_file_is_named_in_the_error(tmp_path, text, named):
@@ -172,3 +173,31 @@ def test_every_spec_is_evaluated_and_timed_in_its_number_format(model):
         _evaluate_one(load, one.spec, questions, 1, True)
     time_prompts(load, specs, questions)
     assert loaded == ["float32", "bfloat16"] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(["--problems", "0"], "'0' is not a whole number from 1"),
+     (["--threads", "0"], "'0' is not a whole number from 1"),
+     (["--batch", "-2"], "'-2' is not a whole number from 1"),
+     (["--shots", "-1"], "'-1' is not a whole number from 0")],
+)  # fmt: skip
+def test_numbers_that_make_no_exam_are_refused(options, said, capsys):
+    with pytest.raises(SystemExit):
+        main(options)
+    assert said in capsys.readouterr().err
+
+
+def test_samples_of_workers_would_not_be_kept_so_they_are_refused(tmp_path):
+    specs = tmp_path / "specs.json"
+    specs.write_text('[{"name": "x"}]')
+    options = ["--specs", str(specs), "--workers", "2", "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit, match="--workers: the processes keep no samples"):
+        main(options)
+
+
+def test_long_prompts_have_answers_of_whole_blocks(model):
+    """Blocks of 64 do not divide the usual length of these answers."""
+    spec = RunSpec(gen_length=64, block_length=64, steps=1)
+    found = time_prompts(lambda spec: model, [NamedSpec("x", spec)], exam_questions(1, 7))
+    assert found["x"]["prompts"] == 1

@@ -134,6 +134,36 @@ def test_sampled_answers_do_not_depend_on_the_batch():
     assert len(set(wanted)) > 1
 
 
+@pytest.mark.parametrize(
+    ("given", "temperature"),
+    [({"temperature": 5.0}, 5.0), ({"temperature": 5.0, "do_sample": False}, 0.0),
+     ({"temperature": 0.0, "do_sample": True}, 0.0), ({"do_sample": True}, 0.0), ({}, 0.0)],
+)  # fmt: skip
+def test_a_temperature_alone_samples_as_in_the_harness(model, given, temperature):
+    assert model._generation(given).temperature == temperature
+
+
+def test_answers_are_kept_by_the_size_of_their_batch():
+    """Their forwards and times are shares of it."""
+    keys = {
+        DriftscopeLM("tiny-llada", batch_size=size)._asked(asked("One", {"until": []}), 0).key
+        for size in (1, 3)
+    }
+    assert len(keys) == 2
+
+
+def test_a_kept_likelihood_is_not_one_with_guidance(model):
+    request = asked("One", " two")
+    model.loglikelihood([request])
+    spec = model.spec
+    model.spec = dataclasses.replace(spec, cfg_scale=1.5)
+    try:
+        with pytest.raises(ValueError, match=r"^cfg_scale"):
+            model.loglikelihood([request])
+    finally:
+        model.spec = spec
+
+
 def test_a_likelihood_is_kept_by_the_block_length_if_it_depends_on_it(model):
     block, keys = DriftscopeLM("tiny-block"), []
     for one in (block, model):
