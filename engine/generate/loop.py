@@ -196,6 +196,8 @@ class Denoiser:
         self._noise = [torch.Generator().manual_seed(seed) for seed in job.sequence_seeds]
         self._guidance = ClassifierFreeGuidance(spec.cfg_scale, self.branches[0].policy)
         self.step_index, self._pending = 0, None
+        if job.stops:  # given tokens, or those of the run that this one continues, may hold one
+            self._canvas.stop_at(self._find_stops())
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
         job.unmasker.set_guider(job.run_guider)
         job.unmasker.start(self.run, per_block, {**shared_progress(self.run), **job.progress})

@@ -75,7 +75,9 @@ def test_settings_that_could_not_be_read_are_said_and_the_defaults_run(app, new_
     answers = Answers(race, listeners["restore"], fails=True)
     race.open(app.link())
     race.ready()
-    race.page.get_by_text("The settings of the link could not be read.").wait_for()
+    said = "The settings of the link could not be read."
+    race.page.locator("[data-note]", has_text=said).wait_for()
+    race.page.locator("[data-spoken]", has_text=said).wait_for(state="attached")
     race.planned("64 steps / 4 blocks = 16 per block")
     answers.forgive()
 

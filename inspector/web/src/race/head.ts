@@ -11,12 +11,17 @@ export interface HeadNews {
   question: string | null;
 }
 
+/** The state of a race in a few words. */
+export function stateLabel(store: Store, queued: boolean): string {
+  const state = queued ? "queued" : store.state;
+  return store.refusal && !queued ? "Not started" : (STATES[state] ?? state);
+}
+
 /** The state of a race in words, with where it was measured. */
 export function stateWords(store: Store, queued: boolean): string {
-  const state = queued ? "queued" : store.state;
-  const label = store.refusal && !queued ? "Not started" : (STATES[state] ?? state);
+  const label = stateLabel(store, queued);
   const where = store.started.at(0)?.start.environment;
-  if (state === "recording" && store.message) return label + " · " + store.message;
+  if (!queued && store.state === "recording" && store.message) return label + " · " + store.message;
   const finished = ["example", "done"].includes(store.state) && store.timed && !store.refusal;
   return finished && where ? label + " · measured on " + where : label;
 }

@@ -1,5 +1,5 @@
 import { write } from "../base/dom.ts";
-import { noteWords, stateWords } from "./head.ts";
+import { noteWords, stateLabel } from "./head.ts";
 import { spokenWait } from "./progress.ts";
 import { chips } from "./report.ts";
 import type { Store } from "./store.ts";
@@ -39,6 +39,6 @@ export class Speech {
     const { store } = this;
     const waiting = spokenWait(store.wait);
     const details = waiting ? [waiting] : [noteWords(store), this.headline(), ...chips(store)];
-    return [stateWords(store, false), ...details].filter(Boolean).join(". ");
+    return [stateLabel(store, false), ...details].filter(Boolean).join(". ");
   }
 }

@@ -1,0 +1,56 @@
+"""Stop texts that stand on the canvas before the first step."""
+
+import pytest
+
+from engine.config.branch_start import BranchStart
+from engine.config.spec import RunSpec
+from engine.core.events import Waiting
+from engine.core.files import ASSETS
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from engine.trace.trace import Trace
+
+PROMPT = "Max has 3 keys. He finds 9 more. How many keys does he have?"
+RANDOM = {"quota.score": "random"}  # also positions behind a stop
+FIELDS = {"prompt": PROMPT, "gen_length": 32, "block_length": 32, "steps": 32, "knobs": RANDOM}
+
+
+@pytest.fixture(scope="module")
+def session():
+    return Session({"tiny-llada": embedded_models(ASSETS)["tiny-llada"]})
+
+
+def trace_of(session, parents=None, **changes):
+    trace = Trace()
+    for event in session.run(RunSpec(**FIELDS | changes), parents=parents):
+        if not isinstance(event, Waiting):
+            trace.append(event)
+    return trace
+
+
+def test_a_branch_of_a_run_with_a_stop_text_ends_where_the_run_does(session):
+    parent = trace_of(session, stop=(".",))
+    mask, last = parent.meta["model"]["mask_id"], parent.canvas_at(parent.steps)
+    first = next(
+        step
+        for step in range(parent.steps)
+        if b"." in [parent.pieces.get(token) for token in parent.canvas_at(step)[-32:].tolist()]
+    )
+    assert (last == mask).any()
+    for step in range(first, parent.steps):
+        start = BranchStart("parent", step)
+        branch = trace_of(session, {"parent": parent}, stop=(".",), start=start)
+        assert branch.steps == parent.steps - step
+        assert ((branch.canvas_at(branch.steps) == mask) == (last == mask)).all()
+
+
+def test_a_given_stop_text_ends_the_answer(session):
+    whole = trace_of(session)
+    tokens = whole.canvas_at(whole.steps)[-32:].tolist()
+    place = next(i for i in range(32) if whole.pieces[tokens[i]] == b".")
+    for seed in range(4):
+        given = trace_of(session, stop=(".",), fixed=((place, tokens[place]),), seed=seed)
+        arrays = given.arrays()
+        positions = arrays["commit_position"] - len(arrays["canvas"]) + 32
+        assert 0 < len(positions) <= place
+        assert positions.max() < place
