@@ -45,7 +45,7 @@ def figure(trace: Trace, *, probe: int, of_pass: str = "run", of: str = "best") 
     arrays = trace.arrays()
     index = index_of("probe", probe, len(arrays["probe_step"]))
     side = PASSES.index(of_pass)
-    codes = codes_of(trace, of == "token")[index, side]
+    codes = codes_of(trace, index, of == "token")[side]
     known = codes != NOT_COMPUTED
     values = np.where(known, codes / np.float32(PROBABILITY_SCALE), np.float32(np.nan))
     places = arrays["lens_position"] - int(arrays["prompt_mask"].sum()) + 1

@@ -32,7 +32,8 @@ def lens(trace: Trace) -> dict[str, Any]:
     probes = range(len(facts["step"]))
     ids = np.stack([ids_of(trace, probe) for probe in probes])
     whole: dict[str, Any] = {"ids": ids}
-    whole |= {"probs": codes_of(trace), "token_probs": codes_of(trace, token=True)}
+    for name, token in (("probs", False), ("token_probs", True)):
+        whole[name] = np.stack([codes_of(trace, probe, token) for probe in probes])
     found = [layers_of(trace, probe) for probe in probes]
     whole |= {name: np.stack([one[name] for one in found]) for name in ("stays", "turned")}
     return pack_arrays(facts | whole | {"pieces": pieces(trace.pieces, np.unique(ids).tolist())})
@@ -65,7 +66,8 @@ def lens_facts(trace: Trace) -> dict[str, Any]:
     """
     check(trace)
     arrays = trace.arrays()
-    known = (codes_of(trace) != NOT_COMPUTED).all(1)
+    probes = range(len(arrays["probe_step"]))
+    known = np.stack([(codes_of(trace, one) != NOT_COMPUTED).all(0) for one in probes])
     differ = known & (arrays["lens_id"][:, 0] != arrays["lens_id"][:, 1])
     compared, differing = (cells.sum(-1).astype(np.int32) for cells in (known, differ))
     return {
@@ -79,8 +81,8 @@ def lens_facts(trace: Trace) -> dict[str, Any]:
     }
 
 
-def codes_of(trace: Trace, token: bool = False) -> np.ndarray:
-    """Codes of the lens, uint8 [E, 2, L, n]; NOT_COMPUTED where a pass predicts nothing.
+def codes_of(trace: Trace, probe: int, token: bool = False) -> np.ndarray:
+    """Codes of a probed step, uint8 [2, L, n]; NOT_COMPUTED where a pass predicts nothing.
 
     They are `probs` or, with `token`, `token_probs` of `engine.core.events.LogitLens`. Caches that
     keep outputs compute the last layer of more rows than the step predicts; those are left out.
@@ -88,11 +90,9 @@ def codes_of(trace: Trace, token: bool = False) -> np.ndarray:
     """
     check(trace)
     arrays = trace.arrays()
-    codes = arrays["lens_token_prob" if token else "lens_prob"].copy()
-    predicted = np.zeros((len(codes), len(arrays["canvas"])), bool)
-    predicted[arrays["probe_row"], arrays["probe_position"]] = True
-    last = codes[:, :, -1]
-    last[np.broadcast_to(~predicted[:, None, arrays["lens_position"]], last.shape)] = NOT_COMPUTED
+    codes = arrays["lens_token_prob" if token else "lens_prob"][probe].copy()
+    predicted = arrays["probe_position"][arrays["probe_row"] == probe]
+    codes[:, -1, ~np.isin(arrays["lens_position"], predicted)] = NOT_COMPUTED
     return codes
 
 
@@ -101,7 +101,7 @@ def ids_of(trace: Trace, probe: int) -> np.ndarray:
 
     NO_TOKEN where `codes_of` is NOT_COMPUTED. Raises ValueError if the run has no logit lens.
     """
-    known = codes_of(trace)[probe] != NOT_COMPUTED
+    known = codes_of(trace, probe) != NOT_COMPUTED
     return np.where(known, trace.arrays()["lens_id"][probe], NO_TOKEN)
 
 
@@ -130,7 +130,7 @@ def cells(trace: Trace, probe: int, of_pass: int, token: bool) -> np.ndarray:
     last layer of the exact pass; NOT_COMPUTED where there is none. Raises ValueError if the run has
     no logit lens.
     """
-    arrays, codes = trace.arrays(), codes_of(trace, token)[probe, of_pass]
+    arrays, codes = trace.arrays(), codes_of(trace, probe, token)[of_pass]
     out = np.full((len(codes), len(arrays["canvas"])), NOT_COMPUTED, np.uint8)
     out[:, arrays["lens_position"]] = codes
     return out

@@ -153,10 +153,13 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(viewer, apart
     common = [step for step in steps["a"] if step in steps["b"]]
     every = {
         "ids": {lane: one["lens_id"] for lane, one in arrays.items()},
-        "codes": {lane: codes_of(trace) for lane, trace in lanes.items()},
+        "codes": {
+            lane: [codes_of(trace, probe) for probe in range(len(steps[lane]))]
+            for lane, trace in lanes.items()
+        },
     }
     ids, known = (
-        {s: [every[key][lane][steps[lane].index(s), 0] for lane in "ab"] for s in common}
+        {s: [every[key][lane][steps[lane].index(s)][0] for lane in "ab"] for s in common}
         for key in ("ids", "codes")
     )
     both = {s: (np.array(known[s]) != NOT_COMPUTED).all(0) for s in common}

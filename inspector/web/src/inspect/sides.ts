@@ -25,7 +25,8 @@ export function bothSides(panel: Panel, level: Level = "layers"): boolean {
   const apart = store.summary?.apart ?? "";
   const note = panel.block("sides", "p", "ds-room ds-wide");
   note.hidden = !wanted || (recorded && !apart);
-  note.textContent =
-    (recorded ? apart : "Only this lane was recorded for this view,") + " so it is shown alone.";
+  note.textContent = recorded
+    ? apart + " This lane is shown alone."
+    : "Only this lane was recorded for this view, so it is shown alone.";
   return wanted && recorded && !apart;
 }
