@@ -121,11 +121,12 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library reuse freed memory, up to twice KEPT_BYTES per thread. Call it once.
+    """Let the C library reuse freed memory, up to twice KEPT_BYTES per thread.
 
-    Every layer of every step frees and allocates the same few megabytes. By default glibc returns
-    them to the system, and the page faults of the next allocation take a sixth of the time of a
-    plain step. glibc raises its threshold to the largest block freed so far, at most 32 MiB.
+    It is a setting of the process; a second call changes nothing. Every layer of every step frees
+    and allocates the same few megabytes. By default glibc returns them to the system, and the page
+    faults of the next allocation take up to a sixth of the time of a plain step. glibc raises its
+    threshold to the largest block freed so far, at most 32 MiB.
     """
     torch.empty(KEPT_BYTES, dtype=torch.uint8)
 

@@ -13,7 +13,7 @@ import torch
 
 from engine.catalog import check_model
 from engine.config.spec import RunSpec
-from engine.core.device import free_memory, keep_freed_memory
+from engine.core.device import free_memory
 from engine.core.files import cache_path
 from engine.core.progress import ByteProgress, run_to_end
 from engine.guider.model import Guider
@@ -64,7 +64,6 @@ class ModelPool:
     def __init__(
         self, folders: Mapping[str, Path], hub: Hub | None = None, public: bool = False
     ) -> None:
-        keep_freed_memory()  # a setting of the process, for all runs of its models
         self._resolver = ModelResolver(folders, hub, public)
         self.guiders = GuiderPool(hub, public)
         self.formats = NumberFormats(self._resolver)

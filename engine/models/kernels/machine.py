@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from engine.core.device import cpu_name
+from engine.core.device import cpu_name, keep_freed_memory
 from engine.core.files import cache_path, write_atomically
 from engine.core.zero_gpu import on_zero
 from engine.models.base import ModelAdapter
@@ -32,8 +32,10 @@ log = logging.getLogger("driftscope")
 def choose_kernels(adapter: ModelAdapter) -> None:
     """Let an adapter use the fastest routines of this machine; measures what is not known yet.
 
-    Does nothing if SETTING is `torch`, or on ZeroGPU, which has no GPU while a model is loaded.
+    Chooses none if SETTING is `torch`, or on ZeroGPU, which has no GPU while a model is loaded.
     """
+    if adapter.device.type == "cpu":
+        keep_freed_memory()
     if os.environ.get(SETTING) == TORCH:
         return
     if adapter.device.type == "cpu":
