@@ -196,7 +196,8 @@ class Denoiser:
         self._noise = [torch.Generator().manual_seed(seed) for seed in job.sequence_seeds]
         self._guidance = ClassifierFreeGuidance(spec.cfg_scale, self.branches[0].policy)
         self.step_index, self._pending = 0, None
-        self._canvas.stop_at(self._given_stops())
+        if job.stops:  # given tokens, or those of the run that this one continues, may hold one
+            self._canvas.stop_at(self._find_stops())
         per_block = spec.steps // spec.blocks if job.unmasker.scheduled else None
         job.unmasker.set_guider(job.run_guider)
         job.unmasker.start(self.run, per_block, {**shared_progress(self.run), **job.progress})
@@ -208,20 +209,6 @@ class Denoiser:
         answer = slice(run.prompt_length, run.prompt_length + run.gen_length)
         found = end_of_text.find_stops(self.ids[:, answer], self.masked[:, answer], self.job.stops)
         return np.where(found < run.gen_length, run.prompt_length + found, run.length)
-
-    def _given_stops(self) -> np.ndarray:
-        """The position [B] from which on known tokens end the answer before the first step, or T.
-
-        Known are given tokens, and those of the run that this one continues.
-        """
-        run, masked = self.run, self.masked
-        decided = int(masked.any(0).argmax()) if masked.any() else run.length
-        fill = end_of_text.positions_to_fill(
-            self.job.unmasker.end_of_text_rule(self.job.spec.eos), self.ids, masked,
-            run.info.stop_ids, run.prompt_length, decided if run.info.block_causal else None,
-        )  # fmt: skip
-        ended = np.where(fill.any(1), fill.argmax(1), run.length)
-        return np.minimum(ended, self._find_stops()) if self.job.stops else ended
 
     def _branch(self, index: int) -> GuidanceBranch:
         job, policy, notes = self.job, self.job.make_policy(), None

@@ -1,6 +1,5 @@
-"""Stop texts and ends of text that stand on the canvas before the first step."""
+"""Stop texts that stand on the canvas before the first step."""
 
-import numpy as np
 import pytest
 
 from engine.config.branch_start import BranchStart
@@ -12,7 +11,6 @@ from engine.serve.session import Session
 from engine.trace.trace import Trace
 
 PROMPT = "Max has 3 keys. He finds 9 more. How many keys does he have?"
-END = 1  # the model's end of text
 RANDOM = {"quota.score": "random"}  # also positions behind a stop
 FIELDS = {"prompt": PROMPT, "gen_length": 32, "block_length": 32, "steps": 32, "knobs": RANDOM}
 
@@ -56,26 +54,3 @@ def test_a_given_stop_text_ends_the_answer(session):
         positions = arrays["commit_position"] - len(arrays["canvas"]) + 32
         assert 0 < len(positions) <= place
         assert positions.max() < place
-
-
-@pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("rule", ["official", "fill_eager"])
-def test_a_given_end_of_text_ends_the_answer_as_its_rule_says(session, rule, place):
-    given = trace_of(session, eos=rule, fixed=((place, END),))
-    arrays = given.arrays()
-    positions = arrays["commit_position"] - len(arrays["canvas"]) + 32
-    proposed = ~np.isnan(arrays["commit_confidence"])
-    assert bool((positions[proposed] > place).any()) == (rule == "official")
-    assert given.steps == (32 - 1 if rule == "official" else place)
-    if place and rule == "fill_eager":
-        filled = positions[~proposed]
-        assert sorted(filled.tolist()) == list(range(place + 1, 32))
-
-
-def test_fill_safe_waits_until_no_position_before_a_given_end_is_masked(session):
-    tokens = trace_of(session).canvas_at(32)[-32:].tolist()
-    known = tuple((offset, tokens[offset]) for offset in range(3))
-    open_before = trace_of(session, eos="fill_safe", fixed=(*known, (9, END)))
-    ended = trace_of(session, eos="fill_safe", fixed=(*known, (3, END)))
-    assert open_before.steps >= 6
-    assert ended.steps == 0
