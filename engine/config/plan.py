@@ -61,7 +61,8 @@ def derive(
     certain = masks if spec.start is None else _remasked(spec)
     least, fills = sum(n > 0 for n in certain), 0 if shared is None else shared.fills
     if spec.eos != "official" or multi_block or shared is not None or spec.stop:
-        least = min(least, 1)
+        known = bool(spec.fixed) or spec.start is not None  # may hold the end, before any forward
+        least = min(least, 0 if known else 1)
     count = blocks if shared is None else len(shared.grid)
     if not scheduled:
         return DerivedPlan(count, None, None, least, sum(masks) + fills)

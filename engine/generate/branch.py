@@ -19,6 +19,7 @@ from engine.config.blocks import BlockGrid
 from engine.config.branch_start import REMASK, BranchStart
 from engine.config.plan import quota
 from engine.config.spec import RunSpec
+from engine.generate.end_of_text import positions_to_fill
 from engine.generate.job import Job
 from engine.trace.trace import Trace
 from engine.unmask.schedule import BlockProgress
@@ -193,6 +194,7 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
     free = ~arrays["fixed_mask"][answer]
     masked = arrays["canvas"][answer] == parent.meta["model"].get("mask_id")
     never = free & masked & (revealed < 0)
+    ended = _after_given_end(parent_spec, parent, free)
     found = {}
     for index, (first, block) in enumerate(_answer_blocks(spec, parent)):
         steps = np.flatnonzero(arrays["block"] == index)
@@ -201,13 +203,24 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
             if parent_spec.start is None:
                 found[first] = BlockProgress(0, 0)
             continue
-        initial = free[block]
+        initial = free[block] & ~ended[block]
         if numbers[0] == 0:  # the block was new: tokens known by then count as given
             initial = never[block] | (revealed[block] >= steps[0])
         # A step that computes known rows alone has the number of the step after it.
         done = int(numbers[earlier]) if earlier < len(numbers) else int(numbers[-1]) + 1
         found[first] = BlockProgress(int(initial.sum()) + max(-first, 0), done)
     return found
+
+
+def _after_given_end(spec: RunSpec, parent: Trace, free: np.ndarray) -> np.ndarray:
+    """Answer positions [A] that a run of `spec` fills before its first step; `free`: not given."""
+    given = [REMASK] * len(free)
+    for offset, token in spec.fixed:
+        given[offset] = token
+    ids, stops = np.array([given]), tuple(parent.meta["model"].get("stop_ids", ()))
+    first = int(free.argmax()) if parent.block_causal else None
+    filled: np.ndarray = positions_to_fill(spec.eos, ids, free[None], stops, 0, first)[0]
+    return filled
 
 
 def _answer_blocks(spec: RunSpec, parent: Trace) -> Iterator[tuple[int, slice]]:

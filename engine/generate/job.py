@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from engine.cache.stack import Stack
 from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import Capturer
+from engine.generate.end_of_text import positions_to_fill
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
@@ -32,9 +34,10 @@ class Job:
     answer: later positions stay as they are. `make_policy`
     returns a new policy for each guidance branch. `first_sequence` numbers the first sequence.
     `seeds` are those of the sequences' random numbers; empty: that of the spec plus the sequence's
-    number. For a branch of another run, `known_mask` [1, T] bool marks the known
-    answer tokens and `progress` what the parent did in each block (see Schedule). Without a
-    `capturer` every forward runs eagerly.
+    number. `known_mask` [B, T] bool marks answer tokens that are known before the first step without
+    being given: those behind a given end of text (`filled_after_end`) and, in a branch of another
+    run, those of its parent, of which `progress` tells what it did in each block (see Schedule).
+    Without a `capturer` every forward runs eagerly.
     """
 
     adapter: ModelAdapter
@@ -74,6 +77,17 @@ class Job:
         )
         return run
 
+    def given(self) -> np.ndarray:
+        """Where the canvas holds the prompt, padding, given tokens or the suffix, [B, T] bool."""
+        given = np.ones(self.canvas.shape, bool)
+        given[:, self.prompt_length :] = False
+        return given if self.fixed_mask is None else given | self.fixed_mask.numpy()
+
+    def masked(self) -> np.ndarray:
+        """The positions to generate, [B, T] bool."""
+        masked = ~self.given()
+        return masked if self.known_mask is None else masked & ~self.known_mask.numpy()
+
     @property
     def sequence_seeds(self) -> tuple[int, ...]:
         """The seed of each sequence's random numbers."""
@@ -107,6 +121,26 @@ class Job:
         return self.progress[block.start].steps_done if block.start in self.progress else 0
 
 
+def filled_after_end(job: Job) -> Job:
+    """The job after the end-of-text rule has filled what it fills before the first step.
+
+    It fills positions behind an end of text that is given, or known from the run that this one
+    continues.
+    """
+    info, masked = job.adapter.info, job.masked()
+    if not masked.any():
+        return job
+    fill = positions_to_fill(
+        job.unmasker.end_of_text_rule(job.spec.eos), job.canvas.numpy(), masked, info.stop_ids,
+        job.prompt_length, int(masked.any(0).argmax()) if info.block_causal else None,
+    )  # fmt: skip
+    if not fill.any():
+        return job
+    filled = torch.from_numpy(fill)
+    known = filled if job.known_mask is None else job.known_mask | filled
+    return replace(job, canvas=job.canvas.masked_fill(filled, info.fill_id), known_mask=known)
+
+
 def split(job: Job) -> list[Job]:
     """Split a batch into jobs that decode each sequence as it would be decoded alone.
 
@@ -130,6 +164,7 @@ def split(job: Job) -> list[Job]:
             canvas=job.canvas[i : i + 1],
             pad_mask=None if job.pad_mask is None else job.pad_mask[i : i + 1],
             fixed_mask=None if job.fixed_mask is None else job.fixed_mask[i : i + 1],
+            known_mask=None if job.known_mask is None else job.known_mask[i : i + 1],
             unmasker=deepcopy(job.unmasker),
             first_sequence=job.first_sequence + i,
             seeds=job.seeds[i : i + 1],
@@ -146,9 +181,17 @@ def _without_padding(job: Job) -> Job:
     prompt, spec = job.prompt_length - padding, job.spec
     length = BlockGrid.of(prompt, spec.gen_length, spec.block_length, True).stop
     canvas = torch.full((1, length), job.adapter.info.mask_id)
-    fixed = torch.zeros(canvas.shape, dtype=torch.bool)
-    known = min(length, job.canvas.shape[1] - padding)
-    canvas[:, :known] = job.canvas[:, padding : padding + known]
-    if job.fixed_mask is not None:
-        fixed[:, :known] = job.fixed_mask[:, padding : padding + known]
-    return replace(job, canvas=canvas, prompt_length=prompt, pad_mask=None, fixed_mask=fixed)
+    width = min(length, job.canvas.shape[1] - padding)
+    canvas[:, :width] = job.canvas[:, padding : padding + width]
+
+    def moved(mask: Tensor | None) -> Tensor | None:
+        if mask is None:
+            return None
+        found = torch.zeros(canvas.shape, dtype=torch.bool)
+        found[:, :width] = mask[:, padding : padding + width]
+        return found
+
+    return replace(
+        job, canvas=canvas, prompt_length=prompt, pad_mask=None,
+        fixed_mask=moved(job.fixed_mask), known_mask=moved(job.known_mask),
+    )  # fmt: skip

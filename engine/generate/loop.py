@@ -39,16 +39,10 @@ class Denoiser:
         if adapter.info.logit_shift and job.prompt_length < 1:
             raise ValueError("prompt: a model with shifted logits needs at least one prompt token")
         assert job.aligned, "blocks of a batch lie at different positions; split the job"
-        masked = np.zeros(job.canvas.shape, bool)
-        masked[:, job.prompt_length :] = True
-        if job.fixed_mask is not None:
-            masked &= ~job.fixed_mask.numpy()
-        given = ~masked  # what classifier-free guidance masks; the suffix stays
-        given[:, masked.shape[1] - job.suffix_length :] = False
+        given = job.given()  # what classifier-free guidance masks; the suffix stays
+        given[:, given.shape[1] - job.suffix_length :] = False
         self._given = upload(given, adapter.device)
-        if job.known_mask is not None:
-            masked &= ~job.known_mask.numpy()
-        self._canvas = CanvasState(job.canvas, masked, adapter.device)
+        self._canvas = CanvasState(job.canvas, job.masked(), adapter.device)
         self._clock = Clock(adapter.device)
         self.pad_mask = None if job.pad_mask is None else job.pad_mask.to(adapter.device)
         self.branches = [self._branch(i) for i in range(2 if spec.cfg_scale else 1)]

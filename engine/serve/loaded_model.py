@@ -17,7 +17,7 @@ from engine.catalog import check_model, make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.generate.branch import BranchPoint, branch_job
 from engine.generate.capture.capturers import make_capturer
-from engine.generate.job import Job
+from engine.generate.job import Job, filled_after_end
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.given_rows import GivenRows
@@ -133,7 +133,7 @@ def make_job(
         suffix_length=len(suffix),
         stops=tuple(tuple(model.tokenizer.encode(text)) for text in spec.stop),
     )
-    return job if point is None else branch_job(job, point)
+    return filled_after_end(job if point is None else branch_job(job, point))
 
 
 def _first_canvas(

@@ -1,5 +1,6 @@
-"""Stop texts that stand on the canvas before the first step."""
+"""Stop texts and ends of text that stand on the canvas before the first step."""
 
+import numpy as np
 import pytest
 
 from engine.config.branch_start import BranchStart
@@ -11,6 +12,7 @@ from engine.serve.session import Session
 from engine.trace.trace import Trace
 
 PROMPT = "Max has 3 keys. He finds 9 more. How many keys does he have?"
+END, MASK = 1, 2  # the model's end of text and mask
 RANDOM = {"quota.score": "random"}  # also positions behind a stop
 FIELDS = {"prompt": PROMPT, "gen_length": 32, "block_length": 32, "steps": 32, "knobs": RANDOM}
 
@@ -54,3 +56,27 @@ def test_a_given_stop_text_ends_the_answer(session):
         positions = arrays["commit_position"] - len(arrays["canvas"]) + 32
         assert 0 < len(positions) <= place
         assert positions.max() < place
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("rule", ["official", "fill_eager"])
+def test_a_given_end_of_text_ends_the_answer_as_its_rule_says(session, rule, place):
+    given = trace_of(session, eos=rule, fixed=((place, END),))
+    arrays = given.arrays()
+    positions = arrays["commit_position"] - len(arrays["canvas"]) + 32
+    proposed = ~np.isnan(arrays["commit_confidence"])
+    assert bool((positions[proposed] > place).any()) == (rule == "official")
+    assert given.steps == (32 - 1 if rule == "official" else place)
+    assert proposed.all()
+    answer = given.canvas_at(0)[-32:]
+    assert (answer[place + 1 :] == (END if rule == "fill_eager" else MASK)).all()
+    assert given.arrays()["fixed_mask"].sum() == 1
+
+
+def test_fill_safe_waits_until_no_position_before_a_given_end_is_masked(session):
+    tokens = trace_of(session).canvas_at(32)[-32:].tolist()
+    known = tuple((offset, tokens[offset]) for offset in range(3))
+    open_before = trace_of(session, eos="fill_safe", fixed=(*known, (9, END)))
+    ended = trace_of(session, eos="fill_safe", fixed=(*known, (3, END)))
+    assert open_before.steps >= 6
+    assert ended.steps == 0

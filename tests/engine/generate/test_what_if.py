@@ -209,8 +209,8 @@ def test_a_guided_rule_is_refused_and_a_guided_run_may_be_compared_with_others()
 
 
 def test_tokens_after_an_end_are_filled_as_in_the_run():
-    fixed = ((6, EOS), (12, EOS))
-    trace = recorded(unmasker="threshold", eos="fill_eager", fixed=fixed)
+    fixed = ((0, 5), (1, 5), (3, EOS))
+    trace = recorded(unmasker="threshold", eos="fill_safe", fixed=fixed, block_length=4)
     found = what_if(trace, 0, {"threshold.threshold": "2.0"})
     assert (found["would"] == FILLED).any()
     assert (found["ids"][found["would"] == FILLED] == EOS).all()
