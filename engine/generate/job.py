@@ -34,9 +34,9 @@ class Job:
     answer: later positions stay as they are. `make_policy`
     returns a new policy for each guidance branch. `first_sequence` numbers the first sequence.
     `seeds` are those of the sequences' random numbers; empty: that of the spec plus the sequence's
-    number. `known_mask` [B, T] bool marks answer tokens that are known before the first step without
-    being given: those behind a given end of text (`filled_after_end`) and, in a branch of another
-    run, those of its parent, of which `progress` tells what it did in each block (see Schedule).
+    number. `known_mask` [B, T] bool marks answer tokens that are known before the first step and
+    not given: those behind a given end of text (`filled_after_end`) and, in a branch of another
+    run, those of its parent; `progress` is what the parent did in each block (see Schedule).
     Without a `capturer` every forward runs eagerly.
     """
 

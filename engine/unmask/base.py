@@ -121,6 +121,19 @@ class Unmasker(DecodingRule, ABC):
 
     score: str = "confidence"
 
+    @property
+    def ranks_by_score(self) -> bool:
+        """Whether candidates of a higher score are committed first."""
+        return True
+
+    def check(self, policy: CachePolicy, spec: RunSpec) -> None:
+        """Raise ValueError if ends of text are to be ranked last by a rule that does not rank."""
+        if spec.eos_suppress == "confidence" and not self.ranks_by_score:
+            raise ValueError(
+                f"eos_suppress: confidence ranks ends last, and {self.name} does not rank here; "
+                "choose none or logits"
+            )
+
     @abstractmethod
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Choose the tokens to commit, at least one of each sequence that has candidates."""

@@ -86,6 +86,11 @@ class Dream(Quota):
         return False
 
     @property
+    def ranks_by_score(self) -> bool:
+        """False for origin, which reveals positions at random."""
+        return self.alg != "origin"
+
+    @property
     def shaping(self) -> Shaping:
         """Temper and filter each distribution before confidence is measured."""
         return Shaping(self.top_p, self.top_k, self.alg_temp)

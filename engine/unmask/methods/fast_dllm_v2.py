@@ -46,6 +46,7 @@ class FastDllmV2(Unmasker):
 
         `fuse` leaves none for the first token of a block, a small `current_k` none for the others.
         """
+        super().check(policy, spec)
         commits = "fast_dllm_v2 commits a token of the first open sub-block"
         check_candidates(policy, spec.block_length, commits)
         window = spec.cache.partition("+")[0]

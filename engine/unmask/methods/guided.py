@@ -69,12 +69,13 @@ class Guided(Unmasker):
 
     def check(self, policy: CachePolicy, spec: RunSpec) -> None:
         """Raise ValueError if the cache may omit the first mask, or if ends are ranked last."""
+        super().check(policy, spec)
         check_candidates(policy, spec.block_length, "guided commits the first mask of a block")
-        if spec.eos_suppress == "confidence":
-            raise ValueError(
-                "eos_suppress: confidence ranks ends last, and guided does not rank; choose none "
-                "or logits"
-            )
+
+    @property
+    def ranks_by_score(self) -> bool:
+        """False: the guider decides."""
+        return False
 
     def set_guider(self, run_guider: RunGuider | None) -> None:
         """Store the guider and open a reader for each sequence."""

@@ -40,6 +40,11 @@ class Quota(Unmasker):
         """True for a random order, which does not depend on the logits."""
         return self.score == "random"
 
+    @property
+    def ranks_by_score(self) -> bool:
+        """False for a random order."""
+        return not self.has_planned_order
+
     def planned_order(
         self,
         masked: np.ndarray,

@@ -20,6 +20,11 @@ class Sequential(Unmasker):
     summary = "A fixed number of tokens a step, from left to right."
     scheduled = True
 
+    @property
+    def ranks_by_score(self) -> bool:
+        """False."""
+        return False
+
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the first candidates, as many as the schedule requires."""
         score = (-view.needs.double()).masked_fill(~view.real, -torch.inf)

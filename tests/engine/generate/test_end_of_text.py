@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.catalog import derive_plan
 from engine.generate.end_of_text import (
     positions_to_fill,
     suppress_confidence,
@@ -148,3 +149,19 @@ def test_without_suppression_stop_tokens_come_early(shift):
 )
 def test_text_length_counts_to_the_first_stop_token(ids, length):
     assert text_length(np.array(ids, int), STOPS) == length
+
+
+@pytest.mark.parametrize(
+    ("unmasker", "knobs"),
+    [("sequential", {}), ("quota", {"quota.score": "random"}), ("dream", {"dream.alg": "origin"})],
+)
+def test_rules_that_do_not_rank_refuse_to_rank_ends_last(unmasker, knobs):
+    spec = make_spec(unmasker=unmasker, knobs=knobs, eos_suppress="confidence")
+    with pytest.raises(ValueError, match=f"eos_suppress: .*{unmasker} does not rank here"):
+        derive_plan(spec)
+    derive_plan(make_spec(unmasker=unmasker, eos_suppress="logits", knobs=knobs))
+
+
+@pytest.mark.parametrize("unmasker", ["quota", "dream", "threshold", "fast_dllm_v2", "certainty"])
+def test_rules_that_rank_take_ends_ranked_last(unmasker):
+    derive_plan(make_spec(unmasker=unmasker, eos_suppress="confidence"))
