@@ -39,7 +39,7 @@ from engine.advise.space import searchable
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, positive
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.models.base import ModelInfo
@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--of", choices=KINDS, help="what is kept; default: as the answers allow")
     parser.add_argument("--candidates", type=int, default=12, help="settings to run of each cache")
     parser.add_argument("--random", action="store_true", help="also search at random, to compare")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
     parser.add_argument("--out", type=Path, help="folder for runs, advice and table")
     add_spec_flags(parser)
     return parser

@@ -39,7 +39,7 @@ from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, batch_events, check_size
 from engine.batch.settings import PLAIN, NamedSpec, plain_decoding, read_specs
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, positive
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table
@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     add_prompt_flags(parser, problems=20)
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
     parser.add_argument("--estimate", action="store_true", help="run the first prompt only")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
     parser.add_argument("--out", type=Path, help="folder for runs, results and table")
     add_spec_flags(parser)
     return parser

@@ -31,8 +31,9 @@ PACKAGES = ("cache", "generate", "models", "tiny/families", "unmask")
 # Of specs with an autoregressive model, as guider or as decoder, also these.
 CAUSAL = ("guider/*.py", "generate/autoregressive.py")
 MODULES = (
-    "catalog.py", "core/rows.py", "core/regions.py", "config/plan.py", "config/spec.py",
-    "config/answers.py", "evaluate/exam.py", "serve/loaded_model.py", "tiny/corpus.py",
+    "batch/statistics.py", "catalog.py", "core/rows.py", "core/regions.py", "config/answers.py",
+    "config/blocks.py", "config/plan.py", "config/spec.py", "evaluate/comparison.py",
+    "evaluate/exam.py", "serve/drift_meter.py", "serve/loaded_model.py", "tiny/corpus.py",
     "tiny/family.py", "tiny/phrases.py", "tiny/scenes.py",
 )  # fmt: skip
 # Subpackages left out: methods of other specs; loading, which gives the weights of the digests;

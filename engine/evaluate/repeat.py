@@ -18,7 +18,7 @@ import torch
 
 from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, positive
 from engine.core.files import ASSETS
 from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("card", type=Path, help="run card exported by the page")
     parser.add_argument("--model", type=Path, help="folder of the checkpoint, if not embedded")
     parser.add_argument("--out", type=Path, help="folder for the traces")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     folders = embedded_models(ASSETS) | ({args.model.name: args.model} if args.model else {})

@@ -104,7 +104,7 @@ def _seeds(phases: list[dict[str, Any]]) -> str:
 def exam_rows(files: list[Path], name: str) -> list[dict[str, Any]]:
     """The rows of the exams in `files`, of the model `name` where a file has several.
 
-    Raises ValueError for a file whose last line is no such document.
+    Raises ValueError for a file that cannot be read, or whose last line is no such document.
     """
     rows: list[dict[str, Any]] = []
     for file in files:
@@ -114,6 +114,8 @@ def exam_rows(files: list[Path], name: str) -> list[dict[str, Any]]:
             for row in found:
                 _exam_cells(row)
             rows += found
+        except OSError as error:
+            raise ValueError(f"exams: {file} cannot be read: {error.strerror}") from None
         except (ValueError, LookupError, TypeError):
             raise ValueError(f"exams: {file} must end with the output of --json") from None
     return rows

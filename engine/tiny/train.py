@@ -315,7 +315,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finally:
             torch.set_flush_denormal(False)
     elif args.command == "card":
-        card.write(args.folder, args.family, args.exams)
+        try:
+            card.write(args.folder, args.family, args.exams)
+        except ValueError as error:
+            raise SystemExit(f"error: {error}") from None
     else:
         state = load_state(args.run, best=True)
         phases, words = state["phases"], load_vocabulary(args.run)

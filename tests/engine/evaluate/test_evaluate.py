@@ -188,6 +188,13 @@ def test_numbers_that_make_no_exam_are_refused(options, said, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["advise", "batch", "calibrate", "examples", "repeat"])
+def test_no_command_takes_zero_threads(command, capsys):
+    with pytest.raises(SystemExit):
+        engine_main([command, "--threads", "0"])
+    assert "argument --threads: '0' is not a whole number from 1" in capsys.readouterr().err
+
+
 def test_samples_of_workers_would_not_be_kept_so_they_are_refused(tmp_path):
     specs = tmp_path / "specs.json"
     specs.write_text('[{"name": "x"}]')

@@ -261,7 +261,10 @@ def test_a_card_rejects_a_file_without_exam_results(tmp_path, text):
     folder = ROOT / "assets" / "models" / "tiny-llada"
     (tmp_path / "training.json").write_text((folder / "training.json").read_text())
     words = ("--folder", str(tmp_path), "--family", "llada", "--exams", str(tmp_path / "exam.json"))
-    with pytest.raises(ValueError, match=r"exams: .* must end with the output"):
+    with pytest.raises(SystemExit, match=r"error: exams: .* must end with the output"):
+        train("card", *words)
+    (tmp_path / "exam.json").unlink()
+    with pytest.raises(SystemExit, match=r"error: exams: .* cannot be read: No such file"):
         train("card", *words)
 
 
