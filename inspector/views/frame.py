@@ -51,7 +51,8 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     step that committed a position, -1 for none. `shared` positions of the first block hold tokens
     of the prompt. `sight` [S] is the number of rows, from the first, that a step attends to; of an
     autoregressive run it is that of the whole canvas. `causal`: the run was decoded
-    autoregressively. `lacks` names views that the run has no data for.
+    autoregressively. `narrowed`: the recorder left out layers, steps or positions. `lacks` names
+    views that the run has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt = arrays["prompt_mask"]
@@ -73,6 +74,17 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "kinds": arrays["kind"],
         "rows": arrays["rows"],
         "sight": trace.rows_in_sight(),
+        "narrowed": _narrowed(trace),
         "causal": spec.get("unmasker") == "autoregressive",
         "lacks": [name for name, array in ONLY_IN_SOME.items() if not arrays[array].size],
     }
+
+
+def _narrowed(trace: Trace) -> bool:
+    """Whether the drifts of some layers, steps or positions were not recorded."""
+    arrays = trace.arrays()
+    kept = tuple(len(arrays[name]) for name in ("drift_step", "recorded_layer"))
+    whole = trace.steps, arrays["plan"].shape[1]
+    return bool(len(arrays["drift"])) and (
+        kept != whole or len(arrays["recorded_position"]) != len(arrays["canvas"])
+    )

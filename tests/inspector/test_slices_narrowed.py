@@ -9,6 +9,7 @@ from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import QUANTITIES
 from inspector.slices import scatter
 from inspector.slices.fields import SliceError
+from inspector.views.frame import frame_facts
 from tests.inspector.slice_parts import (
     LAYERS,
     WHOLE,
@@ -33,6 +34,15 @@ KEPT = {"layers": [1, 2], "quantities": [0, 1, 4], "every": 3, "positions": slic
 @pytest.fixture(scope="module")
 def narrow(trace):
     return narrowed(trace, **KEPT)
+
+
+@pytest.mark.parametrize(
+    "left_out", [{"layers": [1, 2]}, {"every": 2}, {"positions": slice(20, 90)}, {}]
+)
+def test_the_frame_tells_whether_layers_steps_or_positions_were_left_out(trace, left_out):
+    whole = {"layers": range(LAYERS), "quantities": [V], "every": 1, "positions": slice(None)}
+    assert frame_facts(narrowed(trace, **whole | left_out))["narrowed"] == bool(left_out)
+    assert not frame_facts(trace)["narrowed"]
 
 
 def blanked(codes, *kept):

@@ -21,7 +21,7 @@ const QUANTITIES = ["k", "v", "attn", "ffn", "q0"];
 function counts(
   v: number[][],
   rules: BudgetRules | null,
-  choice: { quantity?: string; answer?: boolean; sight?: number[] },
+  choice: { quantity?: string; answer?: boolean; sight?: number[]; narrowed?: boolean },
 ): DriftCounts {
   const drift = v.flatMap((row) =>
     QUANTITIES.flatMap((name) => (name === "v" ? row : [9, 9, 9, __])),
@@ -30,6 +30,7 @@ function counts(
   const frame: Frame = {
     level: "layers",
     lacks: [],
+    narrowed: choice.narrowed ?? false,
     causal: false,
     positions: 4,
     prompt: 2,
@@ -101,6 +102,18 @@ test("the sentence says if no row was evaluated", () => {
   assert.equal(counts(blank, null, {}).sentence(), "No row was evaluated twice.");
 });
 
+test("the sentence speaks of the recorded rows alone if others were not recorded", () => {
+  const narrowed = true;
+  assert.ok(
+    counts(V, null, { narrowed }).sentence().includes("over all recorded layers and steps."),
+  );
+  const blank = V.map((row) => row.map(() => __));
+  assert.equal(
+    counts(blank, null, { narrowed }).sentence(),
+    "No recorded row was evaluated twice.",
+  );
+});
+
 test("rows of the answer begin earlier if a row predicts the next token", () => {
   assert.equal(counts(V, null, { answer: true }).from, 2);
   assert.equal(counts(V, { ...RULES, shift: 1 }, { answer: true }).from, 1);
@@ -143,6 +156,6 @@ test("the slider's exponents are thresholds of two digits", () => {
 });
 
 test("the chart of layers names a budget only where the method has one", () => {
-  assert.match(layersTitle(true), /drifted, budgeted and recomputed rows$/);
-  assert.doesNotMatch(layersTitle(false), /budget/);
+  assert.match(layersTitle(true, ""), /drifted, budgeted and recomputed rows$/);
+  assert.doesNotMatch(layersTitle(false, "recorded "), /budget/);
 });

@@ -48,6 +48,7 @@ function factsOf(plans: Partial<Record<LaneName, number[]>>): RunFacts {
   const frame: Frame = {
     level: "steps",
     lacks: [],
+    narrowed: false,
     causal: false,
     positions: 5,
     prompt: 1,

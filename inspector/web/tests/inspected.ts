@@ -32,6 +32,7 @@ export function frame(): Frame {
   return {
     level: "layers",
     lacks: [],
+    narrowed: false,
     causal: false,
     positions,
     prompt: 2,

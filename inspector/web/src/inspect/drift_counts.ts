@@ -5,7 +5,7 @@ import { at, type NdArray } from "./arrays.ts";
 import type { RowsDone } from "./plans.ts";
 import { QUANTITY_NAMES } from "./quantities.ts";
 import { SITES } from "./sites.ts";
-import { CountTable, shareAbove } from "./tally.ts";
+import { CountTable, recordedOf, shareAbove } from "./tally.ts";
 import type { Frame } from "./view.ts";
 import type { Rules } from "./why.ts";
 
@@ -158,10 +158,11 @@ export class DriftCounts {
   sentence(): string {
     const all = this.table.ofAll();
     const share = shareAbove(all);
-    if (share === null) return "No row was evaluated twice.";
+    const recorded = recordedOf(this.frame);
+    if (share === null) return `No ${recorded}row was evaluated twice.`;
     const most = this.frame.layers > 1 ? this.table.mostDrifted() : null;
     return (
-      `${number(all.above)} of ${number(all.seen)} evaluated rows (${percent(share)}) have a drift of ${this.name} above ${this.limit}, over all layers and steps.` +
+      `${number(all.above)} of ${number(all.seen)} evaluated rows (${percent(share)}) have a drift of ${this.name} above ${this.limit}, over all ${recorded}layers and steps.` +
       (most ? ` Layer ${most.layer + 1} drifts most (${percent(most.share)}).` : "") +
       (this.budget()?.hint ?? "")
     );

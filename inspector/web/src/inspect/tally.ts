@@ -13,6 +13,11 @@ export function shareAbove({ seen, above }: Tally): number | null {
   return seen ? above / seen : null;
 }
 
+/** "recorded " for a run of which layers, steps or positions were not recorded, else "". */
+export function recordedOf({ narrowed }: { narrowed: boolean }): string {
+  return narrowed ? "recorded " : "";
+}
+
 /** The highest drift code that is not above a drift. */
 export function codeUpTo(limit: number): number {
   let code = 0;

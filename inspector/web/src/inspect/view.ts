@@ -34,6 +34,8 @@ export interface Frame {
   rows: NdArray;
   /** The rows, from the first, that each step attends to. */
   sight: NdArray;
+  /** Whether layers, steps or positions were not recorded. */
+  narrowed: boolean;
   /** Whether the run was decoded autoregressively, so that nothing can drift. */
   causal: boolean;
   /** Names of views that the run has no data for, whatever its level. */

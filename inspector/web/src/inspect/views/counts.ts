@@ -25,7 +25,7 @@ import type { Panel } from "../panel.ts";
 import { rowsDone, type RowsDone } from "../plans.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
 import type { Query } from "../slice.ts";
-import { codeUpTo, highest, shareAbove, type Tally } from "../tally.ts";
+import { codeUpTo, highest, recordedOf, shareAbove, type Tally } from "../tally.ts";
 import { viewOf } from "../view.ts";
 
 /** The scale of shares of rows, logarithmic from 0.1 %. */
@@ -208,10 +208,13 @@ function tallyWords(tally: Tally): string {
   return `${number(tally.above)} of ${number(tally.seen)} rows drifted (${share})`;
 }
 
-/** The title of the chart of layers, which names the budget only of a method that has one. */
-export function layersTitle(budgeted: boolean): string {
+/**
+ * The title of the chart of layers, which names the budget only of a method that has one;
+ * `recorded` as `recordedOf` gives it.
+ */
+export function layersTitle(budgeted: boolean, recorded: string): string {
   const rows = budgeted ? "drifted, budgeted and recomputed" : "drifted and recomputed";
-  return `Each layer, over all steps: ${rows} rows`;
+  return `Each layer, over all ${recorded}steps: ${rows} rows`;
 }
 
 function drawLayers(
@@ -228,7 +231,7 @@ function drawLayers(
     series.push({ ...line(budget.name, BUDGET_COLOUR, budget.shares, end), dash: [6, 3] });
   }
   panel.figure("counts-layers").show({
-    title: layersTitle(budget !== null),
+    title: layersTitle(budget !== null, recordedOf(panel.frame)),
     about: aboutOf(found),
     x: layerAxis(layers),
     y: { name: "% of rows", from: 0, to: end },
@@ -250,7 +253,7 @@ function drawSteps(panel: Panel, found: DriftCounts, drifted: readonly Tally[], 
   const { steps, first } = panel.frame;
   const done = found.recomputed();
   panel.figure("counts-steps").show({
-    title: "Each step, over all layers: drifted and recomputed rows",
+    title: `Each step, over all ${recordedOf(panel.frame)}layers: drifted and recomputed rows`,
     about: aboutOf(found),
     x: stepAxis(steps, first),
     y: { name: "% of rows", from: 0, to: end },

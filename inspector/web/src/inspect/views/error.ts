@@ -134,7 +134,7 @@ function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scen
     plain: (drift) => DRIFT[drift],
     words: (x, y) => {
       const place = `Position ${x + 1}, ${panel.text(x, step)}, layer ${y + 1}, step ${panel.number(step)}`;
-      return `${place}: error of the ${name} ${map.words(y, x)}${errorText(code(x, y), done(x, y))}`;
+      return `${place}: error of the ${name} ${map.words(y, x)}${errorText(code(x, y), done(x, y), frame.narrowed)}`;
     },
     pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
     leave: () => panel.pick(null, false),
@@ -143,8 +143,9 @@ function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scen
   });
 }
 
-function errorText(code: number, done: boolean): string {
-  if (code === NO_DATA) return "none, the row was not in the forward";
+function errorText(code: number, done: boolean, narrowed: boolean): string {
+  if (code === NO_DATA)
+    return narrowed ? "none was recorded" : "none, the row was not in the forward";
   return `${driftText(code)} (${done ? "recomputed" : "reused"})`;
 }
 
@@ -154,7 +155,11 @@ function drawMeans({ panel, frame, steps, probe, site, layer, name }: Scene): vo
   if (!found) return;
   const mean = (x: number, l: number): number => at(found.means.mean, x, l);
   const text = (value: number): string =>
-    Number.isNaN(value) ? "none, no row was in the forward" : value.toPrecision(2);
+    Number.isNaN(value)
+      ? panel.frame.narrowed
+        ? "none was recorded"
+        : "none, no row was in the forward"
+      : value.toPrecision(2);
   figure.show({
     title: `Mean error of the ${name} over the rows in the forward: layer by probed step`,
     key: ["means", site, panel.cursor.lane, panel.inspector.key].join(),

@@ -16,7 +16,7 @@ import {
 } from "../experts.ts";
 import type { Panel } from "../panel.ts";
 import type { Query } from "../slice.ts";
-import { shareAbove } from "../tally.ts";
+import { recordedOf, shareAbove } from "../tally.ts";
 import { viewOf } from "../view.ts";
 import { SHARE_SCALE } from "./counts.ts";
 
@@ -57,7 +57,7 @@ export const experts = viewOf<ExpertFacts>({
     const found = rowsOf(panel);
     panel.figure("experts").root.classList.add("ds-wide");
     if (found) {
-      write(sum, expertSentence(facts, found, least));
+      write(sum, expertSentence(facts, found, least, recordedOf(panel.frame)));
       drawShares(panel, found, least);
       drawCharts(panel, facts, found, least);
     }
@@ -137,7 +137,7 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
       ys: inPercent(probed),
     });
   panel.figure("experts-by-layer").show({
-    title: `Each layer, over all steps: rows with ${atLeast(least)}`,
+    title: `Each layer, over all ${recordedOf(panel.frame)}steps: rows with ${atLeast(least)}`,
     x: layerAxis(layers),
     y: { name: "% of rows", from: 0, to: percentEnd(changed, stale) },
     series,

@@ -20,6 +20,7 @@ import {
 import type { Query } from "../slice.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
+import { recordedOf } from "../tally.ts";
 import { viewOf, type Frame } from "../view.ts";
 
 /** Rows of a layer by drift [4, 2, bins], first recomputed, then reused ones. */
@@ -217,7 +218,7 @@ function drawHistogram({ panel, data, site, layer, limit, name }: Scene): void {
   figure.show({
     about: { layer, quantity: SITES[site] },
     title:
-      `Layer ${layer + 1}: rows by drift of their query, over all steps` +
+      `Layer ${layer + 1}: rows by drift of their query, over all ${recordedOf(panel.frame)}steps` +
       (all ? "" : " (none was compared)"),
     x: { name: "1 − cosine", from: edges[0], to: 2.05, log: true, tick: driftTick },
     y: { name: "% of rows", from: 0, to: 100 },

@@ -69,7 +69,7 @@ export const scatter: View = {
   level: "layers",
   about:
     "Rows by the drift of two quantities; a row counts if all quantities were evaluated. dLLM-Cache selects rows by the drift of V, because it should predict the drift of the attention and feed-forward outputs (its figure 2). " +
-    "DARE selects rows by the drift of the query of the first head (its figure 2). The closer the rows are to a rising line, the better the prediction. The correlations are over all rows.",
+    "DARE selects rows by the drift of the query of the first head (its figure 2). The closer the rows are to a rising line, the better the prediction. The correlations are over all recorded rows.",
   controls: [
     {
       name: "of",
