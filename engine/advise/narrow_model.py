@@ -70,7 +70,7 @@ class NarrowModel:
     def run(self, spec: RunSpec, tokens: int, forwards: int | None = None) -> Iterator[PlannedStep]:
         """The steps of a run of `spec` with a prompt of `tokens` tokens.
 
-        `forwards`: if the unmasker has no schedule, the number of forwards that it needs. Raises
+        `forwards`: if confidence decides them, the number of forwards that it needs. Raises
         ValueError if the cache does not go with tokens committed by a schedule.
         """
         planned = _scheduled(spec, forwards)
@@ -88,7 +88,7 @@ class NarrowModel:
 def _scheduled(spec: RunSpec, forwards: int | None) -> RunSpec:
     """A spec that commits as many tokens in each step, in about so many forwards."""
     spec = replace(spec, dtype="float32", device="cpu", temperature=0.0, cfg_scale=spec.cfg_scale)
-    if make_unmasker(spec).scheduled:
+    if not make_unmasker(spec).confidence_decides:
         return spec
     own = f"{spec.unmasker}."
     knobs = {key: value for key, value in spec.knobs.items() if not key.startswith(own)}

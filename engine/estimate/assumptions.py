@@ -94,9 +94,9 @@ class AssumedUnmasker(Unmasker):
 
 
 def assumed_unmasker(spec: RunSpec, tokens: float) -> Unmasker:
-    """The unmasker of a spec if it has a schedule, else one of `tokens` tokens a forward."""
+    """The unmasker of a spec, or one of `tokens` tokens a forward if confidence decides."""
     unmasker = make_unmasker(spec)
-    if unmasker.scheduled:
+    if not unmasker.confidence_decides:
         return unmasker
     if not unmasker.guided:
         return AssumedUnmasker(tokens=tokens)
@@ -115,7 +115,7 @@ def complete(
     tokens, share, words = None, None, []
     unmasker, policy = make_unmasker(spec), make_policy(spec)
     rows = policy.data_rows()
-    if not unmasker.scheduled:
+    if unmasker.confidence_decides:
         tokens, source = given.tokens_per_forward, given.source or "as given"
         if tokens is None:
             tokens, source = _measured_tokens(spec.unmasker)

@@ -16,7 +16,7 @@ from engine.models.feed_forward import ROUTERS, ExpertsInfo
 from engine.trace.trace import Trace
 
 MAX_SIZE = 1_000_000
-PROBED_SHARES = (0.25, 0.5)  # between which the work grows in proportion to the share
+NEAR, TRIES = 0.005, 12  # a share is searched until its work is so near the run's, relatively
 
 
 def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
@@ -33,7 +33,7 @@ def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
     name = trace.meta["model"].get("name", "a model")
     source = f"from the recorded run on {name}, {steps} steps"
     tokens, share, filled = None, None, 0
-    if not make_unmasker(spec).scheduled:
+    if make_unmasker(spec).confidence_decides:
         _same("unmasker", own, spec)
         tokens = max(committed / steps, 1.0)
         filled = int(np.isnan(arrays["commit_confidence"]).sum())
@@ -66,18 +66,28 @@ def _same(field: str, own: RunSpec, spec: RunSpec) -> None:
 def share_of(spec: RunSpec, target: Target, tokens: float, recomputed: float) -> float | None:
     """The share at which an estimate recomputes as much as a run did; None if there is no choice.
 
-    `recomputed` is the run's mean share of token-layers, `tokens` its tokens a forward.
+    `recomputed` is the run's mean share of token-layers, `tokens` its tokens a forward. The work
+    grows with the share, but not evenly: at 0, DARE-O computes layers less often than with any row.
     """
     if make_policy(spec).data_rows() is None:
         return None
     spec = dataclasses.replace(spec, start=None, eos="official", record="off")
-    few, many = PROBED_SHARES
-    low, high = (
-        simulate(spec, target, Assumptions(max(tokens, 1.0), share)).recomputed
-        for share in PROBED_SHARES
-    )
-    slope = (high - low) / (many - few)
-    return min(max(few + (recomputed - low) / slope, 0.0), 1.0) if slope > 0 else 0.0
+
+    def work(share: float) -> float:
+        return simulate(spec, target, Assumptions(max(tokens, 1.0), share)).recomputed
+
+    known = {0.0: work(0.0), 1.0: work(1.0)}
+    for turn in range(TRIES):
+        near = min(known, key=lambda share: abs(known[share] - recomputed))
+        below = [share for share in known if known[share] < recomputed]
+        above = [share for share in known if known[share] >= recomputed]
+        if not below or not above or abs(known[near] - recomputed) <= NEAR * recomputed:
+            return near
+        low, high = max(below), min(above)
+        part = (recomputed - known[low]) / (known[high] - known[low])
+        middle = low + (high - low) * (part if turn % 2 == 0 else 0.5)
+        known[middle] = work(middle)
+    return min(known, key=lambda share: abs(known[share] - recomputed))
 
 
 def recorded_info(trace: Trace) -> ModelInfo:

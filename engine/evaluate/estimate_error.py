@@ -98,10 +98,10 @@ def settings(model: str, info: ModelInfo) -> Iterator[tuple[str, RunSpec]]:
 
 
 def tokens_per_forward(models: BenchModels) -> dict[str, float]:
-    """Tokens that each unmasker without a schedule commits in a forward of tiny-llada, mean."""
+    """Tokens that each unmasker whose steps confidence decides commits in a forward of tiny-llada, mean."""
     found = {}
     for name, kind in unmaskers().items():
-        if kind.scheduled:
+        if not kind().confidence_decides:
             continue
         steps = tokens = 0
         for row in exam_questions(PROBLEMS, SEED, 0, FAMILY):

@@ -103,6 +103,11 @@ class DecodingRule:
         return quota(masked, steps) if self.scheduled else None
 
     @property
+    def confidence_decides(self) -> bool:
+        """Whether a model's confidence decides how many tokens a step commits, and so the steps."""
+        return not self.scheduled
+
+    @property
     def has_planned_order(self) -> bool:
         """Whether `planned_order` gives at least one position in every step."""
         return False

@@ -42,6 +42,11 @@ class Dynamic(Unmasker):
         """Temper each distribution and filter it, by `top_k` first."""
         return Shaping(self.top_p, self.top_k, top_k_first=True)
 
+    @property
+    def confidence_decides(self) -> bool:
+        """True: the schedule is only the least."""
+        return True
+
     def planned_counts(self, masked: int, steps: int) -> tuple[int, ...] | None:
         """None: confidence decides."""
         return None

@@ -218,7 +218,29 @@ def test_the_share_of_a_run_is_found_again(cache):
     spec, target = replace(SPEC, cache=cache), Target(model, known_model(model), 40)
     run = simulate(spec, target, complete(spec, Assumptions(share=0.3), target.info)[0])
     assert share_of(spec, target, 1.0, run.recomputed) == pytest.approx(0.3, abs=0.03)
+    assert share_of(spec, target, 1.0, 0.01) == 0.0
+    assert share_of(spec, target, 1.0, 1.0) == pytest.approx(1.0, abs=0.2)
     assert share_of(replace(spec, cache="dual"), target, 1.0, 0.5) is None
+
+
+def test_the_share_of_a_run_of_dare_o_is_found_though_its_work_jumps_at_0():
+    model = "llada:layers=8,d=64,heads=2,ffn=64,vocab=1024"
+    spec, target = replace(SPEC, cache="dare_o"), Target(model, known_model(model), 40)
+    none, few, many = (
+        simulate(spec, target, Assumptions(1.0, share)).recomputed for share in (0.0, 0.01, 0.3)
+    )
+    assert few > 2 * none
+    for recomputed in (few, many):
+        found = simulate(spec, target, Assumptions(1.0, share_of(spec, target, 1.0, recomputed)))
+        assert found.recomputed == pytest.approx(recomputed, rel=0.01)
+
+
+@pytest.mark.parametrize("unmasker", ["dynamic", "threshold"])
+def test_steps_that_confidence_decides_are_assumed(unmasker):
+    found = of(unmasker=unmasker, given=Assumptions(4.0))
+    assert not found["exact"]
+    assert found["steps"] < of(unmasker="quota", given=Assumptions(4.0))["steps"] / 3
+    assert "commits as many tokens as the model's confidence allows" in found["assumed"][0]
 
 
 def test_the_nearest_figure_has_the_methods_conditions():
