@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import re
 
-# With commas between groups of three digits; a minus directly before it that follows no word.
-_NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)")
+# With commas between groups of three digits, and maybe a fraction; a minus, as hyphen or as sign,
+# directly before it that follows no word.
+_NUMBER = re.compile(r"(?:(?<![\w)])[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 _WORD = re.compile(r"\w+")
 _STOP = re.compile(r"<\|[a-z_]+\|>")
 DIGITS = 18  # of a number that are compared; the rest of a longer one is left out
 
 
 def final_number(text: str) -> int | None:
-    """The last whole number before the first special token of a text, or None."""
+    """The last number before the first special token of a text; None if it is not whole.
+
+    `18.00` is 18.
+    """
     found = _NUMBER.findall(_before_stop(text))
     return _value(found[-1]) if found else None
 
 
 def number_of(answer: str) -> int | None:
-    """The number that an answer is, such as `7`, `-5` or `1,234`; None if it is none."""
-    stripped = answer.strip()
+    """The number that an answer is, as `7`, `7.`, `-5` or `1,234`; None if it is no whole one."""
+    stripped = answer.strip().removesuffix(".")
     return _value(stripped) if _NUMBER.fullmatch(stripped) else None
 
 
@@ -40,8 +44,11 @@ def fitting_length(tokens: int, block_length: int) -> int:
     return -(-tokens // block_length) * block_length
 
 
-def _value(number: str) -> int:
-    sign, digits = (-1 if number[0] == "-" else 1), number.lstrip("-").replace(",", "")
+def _value(number: str) -> int | None:
+    whole, _, fraction = number.partition(".")
+    if fraction.strip("0"):
+        return None
+    sign, digits = (-1 if number[0] in "-\u2212" else 1), whole.lstrip("-\u2212").replace(",", "")
     return sign * int(digits[:DIGITS])
 
 

@@ -98,7 +98,7 @@ def settings(model: str, info: ModelInfo) -> Iterator[tuple[str, RunSpec]]:
 
 
 def tokens_per_forward(models: BenchModels) -> dict[str, float]:
-    """Tokens that each unmasker whose steps confidence decides commits in a forward of tiny-llada, mean."""
+    """Mean tokens a forward on tiny-llada, by unmasker, where confidence decides them."""
     found = {}
     for name, kind in unmaskers().items():
         if not kind().confidence_decides:

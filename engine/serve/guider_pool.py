@@ -27,7 +27,7 @@ from engine.guider.model import (
 )
 from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
-from engine.models.loading.checkpoint import CheckpointError, read_json
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError, read_json
 from engine.models.loading.families import family_of
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
@@ -202,6 +202,11 @@ class GuiderPool:
         match.check(settings)
         guider = self._load(spec, settings.guider, folder)
         return match.run_guider(guider, settings, specs, prompts)
+
+    def digest(self, spec: RunSpec) -> str:
+        """What identifies the weights of a spec's guider; empty if it is not on disk."""
+        folder = self._settings_and_folder(spec)[1]
+        return "" if folder is None else Checkpoint(folder).digest()
 
     def decoder_info(self, spec: RunSpec) -> ModelInfo | None:
         """Sizes of the causal model that decodes a spec; None if it is not on disk."""

@@ -13,11 +13,12 @@ from torch import Tensor
 from engine.cache.base import CachePolicy, PolicyContext, RunInfo
 from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.stack import Stack
-from engine.catalog import check_model, make_policy, make_unmasker
+from engine.catalog import check_model, make_policy, make_rule, make_unmasker
 from engine.config.spec import RunSpec
 from engine.generate.branch import BranchPoint, branch_job
 from engine.generate.capture.capturers import make_capturer
 from engine.generate.job import Job, filled_after_end
+from engine.guider.model import Guider
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.given_rows import GivenRows
@@ -34,7 +35,8 @@ class LoadedModel:
 
     `profiles` are drifts measured on it, by base cache and quantity; `kept` is what policies
     derived from it. `make_run_guider` makes the guider of a run from the specs and prompts of its
-    sequences. `loading` are the free_before_bytes and free_after_bytes of its main device.
+    sequences, and `guider_digest` identifies its weights. `loading` are the free_before_bytes and
+    free_after_bytes of its main device.
     `vision` encodes images, None until a run needs it or if the model takes none.
     """
 
@@ -45,8 +47,17 @@ class LoadedModel:
     profiles: dict[tuple[str, str], DriftProfile] = field(default_factory=dict, compare=False)
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
     make_run_guider: Callable[[Sequence[RunSpec], list[list[int]]], RunGuider] | None = None
+    guider_digest: Callable[[RunSpec], str] | None = field(default=None, compare=False)
     loading: Mapping[str, int] = field(default_factory=dict, compare=False)
     vision: ImageEncoder | None = field(default=None, compare=False)
+
+
+def digests_of(model: LoadedModel | Guider, spec: RunSpec) -> dict[str, str]:
+    """Digests of the weights that decode a spec: `checkpoint`, and `guider` of a guided run."""
+    found = {"checkpoint": model.digest}
+    if isinstance(model, LoadedModel) and model.guider_digest and make_rule(spec).guided:
+        found["guider"] = model.guider_digest(spec)
+    return found
 
 
 def prompt_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:

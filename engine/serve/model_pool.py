@@ -251,6 +251,7 @@ class ModelPool:
                 digest,
                 folder,
                 make_run_guider=partial(self.guiders.make_run_guider, tokenizer, info),
+                guider_digest=self.guiders.digest,
                 loading={"free_before_bytes": before[main], "free_after_bytes": after[main]},
             )
         self._loaded.move_to_end(key)

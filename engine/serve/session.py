@@ -30,7 +30,7 @@ from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
 from engine.serve.lane import AnyLane, make_lane
 from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
-from engine.serve.loaded_model import LoadedModel, check_context
+from engine.serve.loaded_model import LoadedModel, check_context, digests_of
 from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
@@ -254,7 +254,7 @@ class Session:
         return info
 
     def environment(self, spec: RunSpec, control: Control | None = None) -> dict[str, Any]:
-        """Machine, versions and checkpoint of a run with these settings; loads its model.
+        """Machine, versions and weights of a run with these settings; loads its model.
 
         See `serve.environment`. Raises ValueError naming the field that is impossible, and
         StoppedError if `control` is stopped while it waits.
@@ -264,7 +264,8 @@ class Session:
         run_to_end(with_progress(fetching, "fetching", spec.model, control))
         with without_runs(self._queue, control):
             spec = self._models.formats.measured(spec)
-            return environment.describe(spec, self._models.load_to_run(spec).digest)
+            model = self._models.load_to_run(spec)
+            return environment.describe(spec, model.digest) | digests_of(model, spec)
 
     def forked(self) -> Session:
         """This session for a forked process: the same models, a queue of its own and one thread.

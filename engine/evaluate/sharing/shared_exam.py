@@ -15,7 +15,7 @@ from engine.distributed.processes import Processes
 from engine.evaluate.exam import ExamResult, Questions, evaluate, fitted
 from engine.guider.model import Guider
 from engine.serve import environment
-from engine.serve.loaded_model import LoadedModel
+from engine.serve.loaded_model import LoadedModel, digests_of
 
 OF_MACHINE = ("device_name", "dtype", "threads", "torch")  # of an environment
 RATES = ("tokens_per_s", "positions_per_s", "ms_per_problem")
@@ -87,7 +87,8 @@ class SharedExam:
     ) -> list[Sample]:
         """The samples in the order of the questions, on every process. Errors as `gather`'s."""
         batches = cut(spec, questions, batch, fit)
-        keys = [_keys(spec, model.digest, fit, [questions[i] for i in group]) for group in batches]
+        weights = digests_of(model, spec)
+        keys = [_keys(spec, weights, fit, [questions[i] for i in group]) for group in batches]
         missing = [i for i, own in enumerate(keys) if not all(key in self._held for key in own)]
         found = {
             index: self._held[key]
@@ -131,11 +132,11 @@ def _kept(folder: Path) -> Iterator[tuple[str, Sample]]:
                 print(f"{path}: a sample is decoded again: {error}", file=sys.stderr)
 
 
-def _keys(spec: RunSpec, digest: str, fit: bool, questions: Questions) -> list[str]:
+def _keys(spec: RunSpec, weights: Mapping[str, str], fit: bool, questions: Questions) -> list[str]:
     """A key for each problem of a batch: of the run, not of the machine, and of its batch."""
     values = {name: value for name, value in spec.to_dict().items() if name != "device"}
     asked = [[prompt, one.solution] for one, prompt in questions]
-    parts = {"spec": values, "checkpoint": digest, "fit": fit, "batch": asked}
+    parts = {"spec": values, **weights, "fit": fit, "batch": asked}
     return [key_of(parts | {"row": row}) for row in range(len(questions))]
 
 

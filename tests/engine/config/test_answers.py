@@ -22,6 +22,12 @@ from engine.config.answers import final_number, fitting_length, is_right
         ("It is 8-5", "5", True),
         ("It is 8 - 5", "5", True),
         ("1" * 19, "1" * 19, True),
+        ("It costs $18.00.", "18", True),
+        ("It costs 1,234.50 dollars.", "1234", False),
+        ("The average is 3.5", "5", False),
+        ("The average is 3.5.", "3", False),
+        ("The answer is \u22125.", "-5", True),
+        ("The answer is 7", "7.", True),
         ("The numbers are 2, 4, 6.", "The numbers are 2, 4, 6.", True),
         ("The numbers are 2 4  6", "The numbers are 2, 4, 6.", True),
         ("The numbers are 2, 4.", "The numbers are 2, 4, 6.", False),
@@ -33,7 +39,15 @@ def test_a_number_must_be_last_and_a_list_complete(text, answer, right):
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("", None), ("a 12 b 3.", 3), ("1" * 40, int("1" * 18)), ("x", None)]
+    ("text", "number"),
+    [
+        ("", None),
+        ("a 12 b 3.", 3),
+        ("a 3.0 b", 3),
+        ("a 3.25", None),
+        ("1" * 40, int("1" * 18)),
+        ("x", None),
+    ],
 )
 def test_the_final_number(text, number):
     assert final_number(text) == number

@@ -1,12 +1,15 @@
 """Guided runs of a session: embedded models, traces, plans and refused settings."""
 
 import pickle
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from engine.batch.journal import run_key
 from engine.catalog import derive_plan
 from engine.config.branch_start import BranchStart
 from engine.config.knobs import text_knobs
@@ -226,3 +229,18 @@ def test_a_sampled_run_is_determined_by_its_seed(session):
     other = trace_of(events_of(session, replace(spec, seed=6))).arrays()["commit_id"]
     assert not np.array_equal(first, other)
     assert torch.is_inference_mode_enabled() is False
+
+
+def test_other_weights_of_a_guider_make_another_run(session, tmp_path):
+    folder = tmp_path / "guider"
+    shutil.copytree(ASSETS / "models" / "tiny-qwen2", folder)
+    spec = guided_spec(knobs={"guided.guider": str(folder)})
+    before = session.environment(spec)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] += 1
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    after = session.environment(spec)
+    assert before["checkpoint"] == after["checkpoint"]
+    assert before["guider"] != after["guider"]
+    assert run_key(spec, None, before) != run_key(spec, None, after)
+    assert "guider" not in session.environment(guided_spec(unmasker="quota"))
