@@ -40,8 +40,10 @@ class Narrowing:
                 f"record_quantities: level probe compares {', '.join(SITES)}; add one of them"
             )
 
-    def cells(self, layers: int, length: int, answer: int) -> RecordedCells:
-        """The cells of a run with so many layers and positions, the last `answer` of them masked.
+    def cells(self, layers: int, length: int, behind: int, suffix: int = 0) -> RecordedCells:
+        """The cells of a run with so many layers and positions.
+
+        The last `behind` positions follow the prompt, and the last `suffix` of them the answer.
 
         Raises ValueError naming `record_layers` or `record_positions` if they are beyond these.
         """
@@ -53,11 +55,11 @@ class Narrowing:
                     f"give numbers from 1 to {layers}, or {ALL}"
                 )
             chosen.update(range(lo - 1, hi))
-        special = {ALL: (1, length), ANSWER: (length - answer + 1, length)}
+        special = {ALL: (1, length), ANSWER: (length - behind + 1, length - suffix)}
         first, last = special.get(self.positions) or _position_range(self.positions)
         if last > length:
             raise ValueError(
-                f"record_positions: position {last} is beyond the {length} of prompt and answer; "
+                f"record_positions: position {last} is beyond the {length} of the canvas; "
                 f"give a range within 1-{length}, {ANSWER} or {ALL}"
             )
         return RecordedCells(

@@ -25,7 +25,6 @@ from engine.core.files import ASSETS
 from engine.evaluate.exam import Questions, evaluate, summarise
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import Guider, load_guider
-from engine.models.loading.checkpoint import CheckpointError
 from engine.serve.loaded_model import prompt_ids
 from engine.tiny import corpus
 from engine.tiny.suite import DEFAULT_FAMILY
@@ -103,7 +102,8 @@ def evaluate_causal(
 ) -> dict[str, Any]:
     """The model in a folder as a row of `python -m engine evaluate`.
 
-    `generate` adds what `compare_with_generate` finds. Raises CheckpointError naming a file.
+    `generate` adds what `compare_with_generate` finds. Raises CheckpointError naming a file, and
+    ValueError naming `prompt` if one exceeds the context together with its answer.
     """
     model = load_guider(folder.name, folder, torch.float32, torch.device("cpu"))
     spec, questions = exam_spec(folder), corpus.exam_questions(problems, seed, shots, family)
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         row = evaluate_causal(
             args.folder, args.problems, args.seed, args.shots, args.family, args.generate
         )
-    except CheckpointError as error:
+    except ValueError as error:
         raise SystemExit(f"error: {error}") from None
     print(f"{args.folder.name}: {row['accuracy']:.1%} of {args.problems} correct")
     if args.generate:

@@ -18,7 +18,7 @@ from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import Guider
 from engine.models.tokenizer import Tokenizer
-from engine.serve.loaded_model import LoadedModel, make_job, prompt_ids
+from engine.serve.loaded_model import LoadedModel, check_context, make_job, prompt_ids
 from engine.tiny import corpus
 from engine.tiny.family import Problem, count_pieces
 from engine.trace.metrics import Tally
@@ -109,7 +109,9 @@ def _decode(
 
 
 def _decode_causally(model: Guider, spec: RunSpec, problem: Problem) -> ExamResult:
-    decoder = AutoregressiveDecoder(model, spec, prompt_ids(spec, model.tokenizer))
+    prompt = prompt_ids(spec, model.tokenizer)
+    decoder = AutoregressiveDecoder(model, spec, prompt)
+    check_context(len(prompt), spec, decoder.info)
     tally = Tally(decoder.ids.shape[1])
     for event in decoder.steps():
         tally.add(event)

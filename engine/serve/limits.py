@@ -86,7 +86,7 @@ def recorded_bytes(
     """
     run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length, suffix_length=suffix)
     length = run.length
-    cells = spec.narrowing.cells(info.layers, length, run.answer_length)
+    cells = spec.narrowing.cells(info.layers, length, run.answer_length, suffix)
     if spec.record == "off":
         return 0
     kept = forwards * info.layers * len(SITES) * -(-length // 8)

@@ -35,7 +35,7 @@ ABOUT = {
         "tiny-qwen2",
         "A causal language model in Qwen2's layout, for `transformers.AutoModelForCausalLM`. It "
         "guides the masked models, which were initialised from it. In look-up it misquotes most "
-        "rows of the names that are several tokens, such as Kim and Zack.",
+        "rows of some names, such as Kim and Zack.",
     ),
     "digits": (
         "tiny-qwen2-digits",

@@ -28,6 +28,11 @@ def test_fields_are_read_as_numbers_from_1(fields, part, indices):
     assert cells(**fields)[part] == indices
 
 
+def test_the_answer_ends_where_the_text_after_it_begins():
+    narrowing = RunSpec(record_positions="answer").narrowing
+    assert narrowing.cells(8, 46, 22, suffix=6).positions.tolist() == list(range(24, 40))
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -12,6 +12,7 @@ from engine.batch.settings import NamedSpec, check_rules, read_specs
 from engine.batch.statistics import mcnemar
 from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
+from engine.core.files import ASSETS
 from engine.evaluate.__main__ import main
 from engine.evaluate.comparison import _evaluate_one, time_prompts
 from engine.evaluate.exam import evaluate, summarise
@@ -193,6 +194,15 @@ def test_no_command_takes_zero_threads(command, capsys):
     with pytest.raises(SystemExit):
         engine_main([command, "--threads", "0"])
     assert "argument --threads: '0' is not a whole number from 1" in capsys.readouterr().err
+
+
+def test_prompts_beyond_the_context_of_a_causal_model_are_refused():
+    options = ["--unmasker", "autoregressive", "--autoregressive.model", "tiny-qwen2-digits"]
+    with pytest.raises(SystemExit, match=r"prompt: .* exceed the context of 1024"):
+        main(["--problems", "1", "--shots", "40", *options])
+    folder = str(ASSETS / "models" / "tiny-qwen2-digits")
+    with pytest.raises(SystemExit, match=r"prompt: .* exceed the context of 1024"):
+        engine_main(["causal-exam", "--folder", folder, "--shots", "40", "--problems", "1"])
 
 
 def test_samples_of_workers_would_not_be_kept_so_they_are_refused(tmp_path):
