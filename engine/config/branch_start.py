@@ -9,6 +9,7 @@ from typing import Any
 
 REMASK = -1
 MAX_STEP = 2**31 - 1
+MAX_ID = 2**31 - 1  # of tokens
 _TRACE_ID = re.compile(r"[A-Za-z0-9_.~-]{1,64}")
 
 AnswerTokens = tuple[tuple[int, int], ...]
@@ -75,7 +76,7 @@ def checked_tokens(
         raise ValueError(f"{field}: expected pairs of offset and token id") from None
     for offset, token in pairs:
         whole = type(offset) is int and type(token) is int
-        if not whole or not 0 <= offset < length or token < min_id:
+        if not whole or not 0 <= offset < length or not min_id <= token <= MAX_ID:
             raise ValueError(
                 f"{field}: ({offset!r}, {token!r}) needs an offset from 0 to {length - 1} {needs}"
             )

@@ -131,14 +131,14 @@ def _loaded(path: Path, limit: int) -> Trace | ForeignRun:
     """The run of a file; ValueError says what the file is, if that is known, or what is wrong."""
     try:
         return Trace.load(path, limit)
-    except ValueError:
+    except ValueError as error:
         run = _foreign(path)
         if run is not None:
             return run
         kind = kind_of(path)
         if kind:
             raise ValueError(f"{path.name} is {kind}.") from None
-        raise
+        raise ValueError(f"{path.name}: {error}") from None
 
 
 def _foreign(path: Path) -> ForeignRun | None:

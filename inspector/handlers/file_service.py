@@ -79,21 +79,24 @@ class FileService:
             shutil.rmtree(path, ignore_errors=True)
         return folder
 
-    def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str]:
-        """Show traces from uploaded files; returns a message for the page and a note."""
+    def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str, Any]:
+        """Show traces from uploaded files; returns a message for the page, a note and the upload.
+
+        Refused files leave the upload, so that they are not read again with the next ones.
+        """
         if not paths:
-            return gr.skip(), ""
+            return gr.skip(), "", gr.skip()
         if self._handlers.is_live(request):
-            return gr.skip(), f"Not imported. {BUSY}"
+            return gr.skip(), f"Not imported. {BUSY}", None
         try:
             if race_of_file(paths) is not None:
-                return gr.skip(), CARD
+                return gr.skip(), CARD, gr.skip()
             document = self._show(
                 export.read_race(paths, self._handlers.form.catalog.trace_bytes), request
             )
         except Exception as error:
-            return gr.skip(), f"Not imported. {error_text(error)}"
-        return document, IMPORTED
+            return gr.skip(), f"Not imported. {error_text(error)}", None
+        return document, IMPORTED, gr.skip()
 
     def run_card(self, request: gr.Request, paths: list[str] | None) -> Iterator[list[Any]]:
         """Run the race of an uploaded run card.

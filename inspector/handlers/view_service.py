@@ -25,7 +25,7 @@ from inspector.handlers.page_handlers import (
 )
 from inspector.page_data import compare, foreign, messages
 from inspector.page_data.messages import to_json
-from inspector.protocol import Control
+from inspector.protocol import LANES, Control
 from inspector.run_store import RaceRecord
 from inspector.server.throttle import coalesce
 from inspector.views import registry
@@ -64,10 +64,12 @@ class ViewService:
     def trace(self, run_id: Any, lane: Any) -> Trace:
         """The trace that the views of a lane draw, which later steps do not change.
 
-        Raises ValueError if the run is not in memory or goes on.
+        Raises ValueError naming `lane`, or `run` if it is not in memory or goes on.
         """
+        if lane not in LANES:
+            raise ValueError(f"lane: choose from {', '.join(LANES)}")
         record = self._handlers.store.get(run_id)
-        found = record.trace_for_views(lane) if record and isinstance(lane, str) else None
+        found = record.trace_for_views(lane) if record else None
         if record is None or found is None:
             raise ValueError("run: this run is no longer in memory; run it again")
         with record.lock:

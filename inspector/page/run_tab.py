@@ -229,7 +229,7 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
         return gr.File(paths, visible=paths is not None), message
 
     ready.click(export, ready, [made, said], js=SHOWN_RUN_JS, **RAW, **PRIVATE)
-    given.upload(files.import_files, given, [race, note], concurrency_limit=2, **PRIVATE)
+    given.upload(files.import_files, given, [race, note, given], concurrency_limit=2, **PRIVATE)
     return given
 
 

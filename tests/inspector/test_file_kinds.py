@@ -63,4 +63,4 @@ def test_a_damaged_trace_is_not_called_something_else(recorded, tmp_path):
     document = json.loads(recorded[0].to_json())
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document | {"meta": {}}))
-    assert refused(path).startswith("trace: ")
+    assert refused(path).startswith("trace.json: trace: ")

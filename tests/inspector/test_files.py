@@ -34,21 +34,22 @@ def test_export_then_import(files, handlers, small, request_of):
     )  # fmt: skip
     paths, note = files.export(request_of(), run_of(handlers, small, request_of()))
     assert "Ready" in note
-    document, note = files.import_files(
+    document, note, _ = files.import_files(
         request_of("other"), [path for path in paths if path.endswith(("a.npz", "b.npz"))]
     )
     assert json.loads(document)["state"] == "imported"
     bad = Path(paths[0]).with_name("bad.npz")
     bad.write_bytes(b"PK nonsense")
-    skipped, note = files.import_files(request_of("other"), [str(bad)])
-    assert note.startswith("Not imported. trace")
+    skipped, note, left = files.import_files(request_of("other"), [str(bad)])
+    assert note.startswith("Not imported. bad.npz: trace: the file is damaged")
+    assert left is None
     assert skipped.get("__type__") == "update"
 
 
 def test_a_run_card_runs_again(files, handlers, small, request_of, tmp_path):
     paths, _ = files.export(request_of(), run_of(handlers, small, request_of()))
     (card,) = [path for path in paths if path.endswith("run-card.json")]
-    skipped, note = files.import_files(request_of("other"), [card])
+    skipped, note, _ = files.import_files(request_of("other"), [card])
     assert note.startswith("A run card")
     assert skipped.get("__type__") == "update"
     *_, last = files.run_card(request_of("other"), [card])
@@ -161,7 +162,7 @@ def test_nothing_else_is_shown_while_a_run_goes_on(files, handlers, small, reque
     assert race.get("__type__") == "update"
     assert choice["value"] == ""
     assert choice["info"].startswith("A run is going on")
-    _, note = files.import_files(request_of(), ["a.npz"])
+    _, note, _ = files.import_files(request_of(), ["a.npz"])
     assert note.startswith("Not imported. A run is going on")
     ((race, *_),) = files.run_card(request_of(), ["card.json"])
     assert race.get("__type__") == "update"

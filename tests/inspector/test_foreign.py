@@ -191,8 +191,9 @@ def test_the_page_imports_and_names_the_file_of_an_error(handlers, request_of, t
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_text(json.dumps(RUN))
     bad.write_text(json.dumps(RUN | {"seconds": [1]}))
-    document, note = files.import_files(request_of(), [str(good)])
+    document, note, _ = files.import_files(request_of(), [str(good)])
     assert json.loads(document)["state"] == "imported"
     assert note.startswith("Imported.")
-    _, note = files.import_files(request_of(), [str(bad)])
+    _, note, left = files.import_files(request_of(), [str(bad)])
     assert note == "Not imported. bad.json: seconds: 1 for 3 steps; give one for each step"
+    assert left is None

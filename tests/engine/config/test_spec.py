@@ -133,6 +133,7 @@ REFUSALS = [
     ({"messages": 3}, "messages: expected pairs"),
     ({"fixed": [[16, 1]], "gen_length": 16, "block_length": 16}, "fixed: .* offset from 0 to 15"),
     ({"fixed": [[0, -1]]}, "fixed"),
+    ({"fixed": [[0, 10**30]]}, "fixed: .* and a token id"),
     ({"fixed": [[0, 1], [0, 2]]}, "fixed: an offset occurs twice"),
     ({"fixed": [[0, True]]}, "fixed"),
     ({"fixed": [["a", 1], [0, 1]]}, "fixed: expected pairs"),
