@@ -139,7 +139,9 @@ def _compare(
         for one in check_rules(read_specs(args.specs, base))
     ]
     pool, base = ModelPool(folders), replace(base, device=processes.device(base.device))
-    digest = pool.load_to_run(base).digest
+    digest, info = pool.load_to_run(base).digest, pool.run_info(base)
+    if args.timed and info is not None:
+        comparison.timed_length(specs, info.max_length)
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
     if args.workers > 1:
@@ -156,7 +158,7 @@ def _compare(
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
         "rows": [row | {"family": args.family, "speed": speed.get(row["name"])} for row in rows],
     }
-    return document, _text(document, specs[0].spec, args)
+    return document, _text(document, specs, args)
 
 
 def _shared_rows(
@@ -178,7 +180,7 @@ def _shared_rows(
     return [rates_removed(row, samples) for row, samples in zip(rows, found, strict=True)]
 
 
-def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> str:
+def _text(document: dict[str, Any], specs: Sequence[NamedSpec], args: argparse.Namespace) -> str:
     """The table with its conditions and the command that made it."""
     where, rows = document["environment"], document["rows"]
     shown = [
@@ -187,9 +189,9 @@ def _text(document: dict[str, Any], spec: RunSpec, args: argparse.Namespace) -> 
     ]
     return (
         f"{comparison.markdown(shown)}\n{args.problems} held-out problems, the same for every row; "
-        f"{DAGGER_NOTE} End of text: {spec.eos}. "
+        f"{DAGGER_NOTE} End of text: {specs[0].spec.eos}. "
         "From `forwards` on: another, longer task "
-        f"({comparison.TIMED_LENGTH}-token answers, {args.timed_shots} worked examples, "
+        f"({comparison.timed_length(specs)}-token answers, {args.timed_shots} worked examples, "
         f"{args.timed} prompts, one at a time), ratios to the first row side by side. "
         f"{where['device_name']}, {where['threads']} thread(s), {where['dtype']}, torch "
         f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`.\n\n`{document['command']}`\n"
@@ -226,8 +228,9 @@ def _parser() -> argparse.ArgumentParser:
         "--timed", type=not_negative, default=5, help="--specs: number of long prompts to time"
     )
     parser.add_argument(
-        "--timed-shots", type=int, default=comparison.TIMED_SHOTS, help="worked examples in each"
-    )
+        "--timed-shots", type=not_negative, default=comparison.TIMED_SHOTS,
+        help="worked examples in each",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, help="folder of samples and tables, to resume from")
     add_spec_flags(parser)
     return parser

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import starmap
+from math import lcm
 from multiprocessing import get_context
 from statistics import median
 from typing import Any
@@ -85,19 +86,35 @@ def _paired(baseline: list[ExamResult], results: list[ExamResult]) -> dict[str, 
     return {"gained": gained, "lost": lost, "p": mcnemar(gained, lost), "agreement": same}
 
 
+def timed_length(specs: Sequence[NamedSpec], context: int | None = None) -> int:
+    """Positions of each timed answer, the same for every row: whole blocks of all of them.
+
+    Raises ValueError naming `block_length` if these are more than a model's `context`.
+    """
+    sizes = sorted({one.spec.block_length for one in specs})
+    length = fitting_length(TIMED_LENGTH, lcm(*sizes))
+    if context is not None and length > context:
+        raise ValueError(
+            f"block_length: the shortest answer to time in whole blocks of each size, "
+            f"{' and '.join(map(str, sizes))}, has {length} positions, but the context has "
+            f"{context}; choose sizes that divide each other, or give --timed 0"
+        )
+    return length
+
+
 def time_prompts(
     load: Load, specs: Sequence[NamedSpec], questions: Questions
 ) -> dict[str, dict[str, Any]]:
     """Decode each long prompt with every spec in turn, unbatched; returns figures by name.
 
-    Times are those of the engine's clock. Each ratio compares two runs of the same prompt, one
-    right after the other. A few warm-up steps of every spec come first.
+    Times are those of the engine's clock. Each ratio compares two runs of the same prompt and
+    answer length, one right after the other. A few warm-up steps of every spec come first.
     """
     runs: dict[str, list[RunFinished]] = {one.name: [] for one in specs}
     models: dict[str, LoadedModel | Guider] = {}
+    length = timed_length(specs)
     for index, (_, prompt) in enumerate(questions):
         for one in specs:
-            length = fitting_length(TIMED_LENGTH, one.spec.block_length)
             spec = resized(one.spec, prompt, length)
             if index == 0:
                 models[one.name] = load(spec)

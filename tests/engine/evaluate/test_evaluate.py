@@ -14,7 +14,7 @@ from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.evaluate.__main__ import main
-from engine.evaluate.comparison import _evaluate_one, time_prompts
+from engine.evaluate.comparison import _evaluate_one, time_prompts, timed_length
 from engine.evaluate.exam import evaluate, summarise
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool
@@ -181,7 +181,8 @@ def test_every_spec_is_evaluated_and_timed_in_its_number_format(model):
     [(["--problems", "0"], "'0' is not a whole number from 1"),
      (["--threads", "0"], "'0' is not a whole number from 1"),
      (["--batch", "-2"], "'-2' is not a whole number from 1"),
-     (["--shots", "-1"], "'-1' is not a whole number from 0")],
+     (["--shots", "-1"], "'-1' is not a whole number from 0"),
+     (["--timed-shots", "-1"], "'-1' is not a whole number from 0")],
 )  # fmt: skip
 def test_numbers_that_make_no_exam_are_refused(options, said, capsys):
     with pytest.raises(SystemExit):
@@ -218,3 +219,16 @@ def test_long_prompts_have_answers_of_whole_blocks(model):
     spec = RunSpec(gen_length=64, block_length=64, steps=1)
     found = time_prompts(lambda spec: model, [NamedSpec("x", spec)], exam_questions(1, 7))
     assert found["x"]["prompts"] == 1
+
+
+def test_rows_of_different_blocks_are_timed_on_answers_of_one_length(model):
+    specs = [
+        NamedSpec(str(size), RunSpec(gen_length=64, block_length=size, steps=64 // size))
+        for size in (32, 64)
+    ]
+    found = time_prompts(lambda spec: model, specs, exam_questions(1, 7, 0, "short_problems"))
+    assert [found[name]["nfe"] for name in ("32", "64")] == [4, 2]  # of 128 positions
+    assert timed_length(specs) == 128
+    assert timed_length([NamedSpec(str(n), RunSpec(block_length=n)) for n in (16, 32)]) == 96
+    with pytest.raises(ValueError, match=r"^block_length: .* 32 and 64, has 128 positions"):
+        timed_length(specs, 127)
