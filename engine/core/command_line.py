@@ -34,6 +34,16 @@ def _whole(text: str, least: int) -> int:
     return int(text)
 
 
+def make_out(folder: Path | None) -> None:
+    """Create the folder of `--out`, if given, before the work; ValueError if that is impossible."""
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"cannot be made a folder ({error.strerror}); name another"
+            raise ValueError(f"--out: {folder} {reason}") from None
+
+
 def table_command(
     name: str,
     about: str,

@@ -43,7 +43,7 @@ from engine import catalog
 from engine.batch.flags import add_spec_flags, spec_from_flags
 from engine.batch.settings import NamedSpec, check_rules, read_specs
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, not_negative, positive
+from engine.core.command_line import command_parser, make_out, not_negative, positive
 from engine.core.files import ASSETS
 from engine.core.tables import DAGGER_NOTE
 from engine.distributed.processes import Processes
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with Processes() as processes:
             _run(args, folders, given, processes)
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
 
 
@@ -86,6 +86,7 @@ def _run(
             "--workers: the processes keep no samples in --out; start them with torchrun instead, "
             "or leave one of both out"
         )
+    make_out(args.out)
     start = time.perf_counter()
     shared = SharedExam(processes, args.out)
     if args.specs:
@@ -97,7 +98,6 @@ def _run(
     document |= {"processes": processes.count, "wall_s": time.perf_counter() - start}
     print(text)
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
         if args.specs:
             (args.out / "table.md").write_text(text, "utf-8")

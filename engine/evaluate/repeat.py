@@ -2,7 +2,7 @@
 
     python -m engine repeat driftscope-1a2b3c4d-run-card.json --out traces
 
---model names the folder of a checkpoint that is not embedded. Exits with status 1 if an answer, a
+--model names the folder of a checkpoint that is not embedded, whatever the card calls it. Exits with status 1 if an answer, a
 checkpoint or a guider differs from the card.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 
 from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, make_out, positive
 from engine.core.files import ASSETS
 from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
@@ -49,6 +49,14 @@ def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
     return lines
 
 
+def model_folders(model: Path | None, specs: Iterable[RunSpec]) -> dict[str, Path]:
+    """The checkpoint folders by name; every model of a spec that is not embedded is in `model`."""
+    folders = embedded_models(ASSETS)
+    if model is None:
+        return folders
+    return folders | {spec.model: model for spec in specs if spec.model not in folders}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("repeat", __doc__)
@@ -58,10 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=positive, default=1, help="torch threads")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
-    folders = embedded_models(ASSETS) | ({args.model.name: args.model} if args.model else {})
     try:
         card = json.loads(args.card.read_text("utf-8"))
-        traces = repeat(Session(folders), specs_of(card))
+        specs = specs_of(card)
+        make_out(args.out)
+        traces = repeat(Session(model_folders(args.model, specs.values())), specs)
         found = differences(card, traces)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None

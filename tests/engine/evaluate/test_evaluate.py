@@ -214,6 +214,12 @@ def test_samples_of_workers_would_not_be_kept_so_they_are_refused(tmp_path):
         main(options)
 
 
+def test_a_file_is_refused_as_the_folder_of_results(tmp_path):
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SystemExit, match=r"^error: --out: .*taken cannot be made a folder"):
+        main(["--problems", "1", "--out", str(tmp_path / "taken")])
+
+
 def test_long_prompts_have_answers_of_whole_blocks(model):
     """Blocks of 64 do not divide the usual length of these answers."""
     spec = RunSpec(gen_length=64, block_length=64, steps=1)

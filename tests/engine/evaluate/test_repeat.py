@@ -1,0 +1,44 @@
+"""The repeat command: cards of models that are not embedded, and its folder of traces."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from engine.config.spec import RunSpec
+from engine.evaluate import repeat
+from engine.models.loading.families import embedded_models
+from tests.support.micro import ROOT
+
+HUB = "GSAI-ML/LLaDA-8B-Instruct"
+SPEC = RunSpec(model=HUB, prompt="2 + 3", gen_length=8, block_length=8, steps=1)
+
+
+@pytest.fixture
+def card(tmp_path):
+    """The file of a card of a model of the Hub."""
+    row = {"spec": SPEC.to_dict(), "model": {"digest": "another"}, "results": {"text": ""}}
+    path = tmp_path / "card.json"
+    path.write_text(json.dumps({"lanes": {"a": row}, "summary": ""}))
+    return str(path)
+
+
+def test_a_folder_stands_for_the_model_of_the_card(card, tmp_path, capsys):
+    folder = str(ROOT / "assets" / "models" / "tiny-llada")
+    with pytest.raises(SystemExit):
+        repeat.main([card, "--model", folder, "--out", str(tmp_path / "new" / "out")])
+    assert "lane a: another checkpoint than the card's" in capsys.readouterr().out
+    assert (tmp_path / "new" / "out" / "a.npz").is_file()
+
+
+def test_embedded_models_keep_their_folders(tmp_path):
+    embedded = embedded_models(ROOT / "assets")
+    specs = [SPEC, replace(SPEC, model="tiny-dream")]
+    assert repeat.model_folders(tmp_path, specs) == embedded | {HUB: tmp_path}
+    assert repeat.model_folders(None, specs) == embedded
+
+
+def test_a_file_is_refused_as_the_folder_of_traces_before_the_race(card, monkeypatch):
+    monkeypatch.setattr(repeat, "repeat", lambda *_: pytest.fail("the race was run"))
+    with pytest.raises(SystemExit, match=r"^error: --out: .* cannot be made a folder"):
+        repeat.main([card, "--out", card])
