@@ -5,11 +5,12 @@
     python -m engine bench --model llada:layers=12,d=256,heads=8,ffn=688,vocab=2048 --tokens 64
 
 A model is a folder, a listed name, or a shape whose weights are drawn at random on the device; a
-shape takes sizes that it leaves out from LLaDA-8B or Dream-7B. Each case first runs once untimed,
-and its matrix products are recorded. Each round then runs every case and executes its products
-again with torch's own routines into preallocated memory (the floor), and with the engine's
-routine where that is another library. Times are wall-clock times of the steps; figures are
-medians over the rounds, ratios medians of the rounds' ratios. Bytes per second count weights,
+shape takes sizes that it leaves out from LLaDA-8B or Dream-7B. A model with block-causal attention
+runs in blocks of its own size, with the caches for that attention. Each case first runs once
+untimed, and its matrix products are recorded. Each round then runs every case and executes its
+products again with torch's own routines into preallocated memory (the floor), and with the
+engine's routine where that is another library. Times are wall-clock times of the steps; figures
+are medians over the rounds, ratios medians of the rounds' ratios. Bytes per second count weights,
 keys and values, read once by each product; on a CPU the peak memory is that of the process.
 Prints a table and, as the last line, one JSON document.
 
@@ -114,7 +115,9 @@ def _growth(args: argparse.Namespace) -> Report:
 
 def _model(args: argparse.Namespace) -> Report:
     base = RunSpec(model=args.model, device=args.device or "cpu", dtype=args.dtype)
-    cases = list(suite.speed_cases(base, args.tokens))
+    info = BenchModels().info(args.model)
+    base = suite.own_blocks(base, info)
+    cases = list(suite.model_cases(base, info, args.tokens))
     if args.specs:
         named = check_rules(read_specs(args.specs, base))
         cases = [CaseSpec(one.name, one.spec, args.tokens) for one in named]

@@ -9,6 +9,7 @@ import torch
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.core.progress import run_to_end
+from engine.models.base import ModelInfo
 from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.families import adapter_class, embedded_models
 from engine.models.loading.hub import Hub
@@ -60,6 +61,13 @@ class BenchModels:
             # The empty digest keeps calibrations of random weights out of the cache folder.
             self._random[key] = LoadedModel(adapter, Tokenizer(self._tokenizer_folder), "")
         return self._random[key]
+
+    def info(self, name: str) -> ModelInfo | None:
+        """Sizes of a model; None if it is no shape, and neither on disk nor listed."""
+        if not is_random_model(name):
+            return self._pool.info(name)
+        config = random_model_config(name)
+        return adapter_class(config).read_info(config)
 
     def prompt(self, spec: RunSpec, tokens: int) -> tuple[RunSpec, list[int]]:
         """The spec with its prompt, and the prompt's ids.

@@ -14,10 +14,12 @@ from engine.batch.settings import with_fields
 from engine.bench import report, targets
 from engine.bench.models import BenchModels
 from engine.bench.trial import Case, run_trials
-from engine.catalog import policies
+from engine.catalog import make_policy, policies
+from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory
 from engine.core.files import ASSETS
+from engine.models.base import ModelInfo
 
 CPU_SHAPE = "llada:layers=12,d=256,heads=8,ffn=688,vocab=2048"
 CPU_PROMPTS = (64, 512)
@@ -61,6 +63,27 @@ def speed_cases(base: RunSpec, tokens: int, group: str = "") -> Iterator[CaseSpe
     """All `speed_settings` over a base spec."""
     for name, changes in speed_settings().items():
         yield CaseSpec(name, with_fields(base, changes), tokens, group)
+
+
+def own_blocks(base: RunSpec, info: ModelInfo | None) -> RunSpec:
+    """The spec in the block size of a model with block-causal attention, a token a step."""
+    if info is None or not info.block_causal:
+        return base
+    length = fitting_length(base.gen_length, info.block_size)
+    return replace(base, block_length=info.block_size, gen_length=length, steps=length)
+
+
+def model_cases(base: RunSpec, info: ModelInfo | None, tokens: int) -> Iterator[CaseSpec]:
+    """The rows of `speed_cases` that a model can run, and the caches for block-causal attention."""
+    yield from (
+        one
+        for one in speed_cases(base, tokens)
+        if info is None or info.attention in make_policy(one.spec).attention
+    )
+    if info is not None and info.block_causal:
+        for name, one in policies().items():
+            if "full" not in one.attention:
+                yield CaseSpec(one.title, replace(base, cache=name), tokens)
 
 
 def variant(one: CaseSpec, suffix: str, fields: Mapping[str, Any], **changes: Any) -> CaseSpec:

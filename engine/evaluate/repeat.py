@@ -2,8 +2,8 @@
 
     python -m engine repeat driftscope-1a2b3c4d-run-card.json --out traces
 
---model names the folder of a checkpoint that is not embedded, whatever the card calls it. Exits with status 1 if an answer, a
-checkpoint or a guider differs from the card.
+--model names the folder of a checkpoint that is not embedded, whatever the card calls it. Exits
+with status 1 if an answer, a checkpoint or a guider differs from the card.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ import torch
 import engine.bench.__main__ as bench
 from engine.bench import growth, report, suite, targets
 from engine.bench.chart import svg
+from engine.bench.models import BenchModels
+from engine.catalog import check_model
+from engine.config.spec import RunSpec
 from engine.core.tables import RESULTS_README, section_marks
 from engine.models.kernels.machine import SETTING
 from engine.serve import drift_meter
@@ -17,6 +20,7 @@ from tests.support.micro import ROOT
 
 LLADA = "llada:layers=2,d=32,heads=4,ffn=48,vocab=1100"
 DREAM = "dream:layers=2,d=32,heads=4,kv=2,ffn=48,vocab=1100"
+BLOCKS = "fast_dllm_v2:layers=2,d=32,heads=4,kv=2,ffn=48,vocab=1100,block=24"
 SHORT = {"gen_length": 8, "block_length": 4, "steps": 8}
 
 
@@ -74,6 +78,16 @@ def test_a_checkpoint_decodes_a_problem_of_the_corpus(tmp_path, capsys):
     assert row["prompt_tokens"] > 300
     assert row["nfe"] <= 8
     assert "Question" in row["spec"]["prompt"]
+
+
+def test_a_block_diffusion_model_runs_in_its_blocks_with_its_caches():
+    info = BenchModels().info(BLOCKS)
+    base = suite.own_blocks(RunSpec(model=BLOCKS), info)
+    specs = [one.spec for one in suite.model_cases(base, info, 5)]
+    assert [spec.cache for spec in specs] == ["none", "frozen", "sub_block"]
+    assert {(one.gen_length, one.block_length) for one in specs} == {(144, 24)}
+    for spec in specs:
+        check_model(spec, info)
 
 
 @pytest.mark.parametrize(
