@@ -26,7 +26,7 @@ import torch
 
 from engine.bench.trial import interleaved, run_once
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, positive
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve import environment
@@ -105,7 +105,7 @@ def measure(rounds: int) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("sweep", __doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="timed runs of each setting")
+    parser.add_argument("--rounds", type=positive, default=5, help="timed runs of each setting")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print(json.dumps(measure(args.rounds)))

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, not_negative, positive
 from engine.core.device import device_name, keep_freed_memory
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
@@ -123,13 +123,21 @@ def lr_factor(step: int, steps: int, warm: int, decay: float) -> float:
 
 
 def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
-    """The phase to train: the unfinished last one, or a new one from the options."""
+    """The phase to train: the unfinished last one, or a new one from the options.
+
+    Raises ValueError naming `--turns`.
+    """
     phases = state["phases"]
     if phases and phases[-1]["step"] < phases[-1]["steps"] and state["optimizers"]:
         if args.stop_phase:
             phases[-1]["steps"] = phases[-1]["step"]
         else:
             return phases[-1]
+    shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
+    if args.turns < 2 and (shared or args.few_shot > 0):
+        raise ValueError(
+            f"--turns: {args.turns} leaves no problem for worked examples; give at least 2"
+        )
     recipe = Recipe(**{field.name: getattr(args, field.name) for field in fields(Recipe)})
     phase = {
         "recipe": asdict(recipe), "vocabulary": args.vocabulary,
@@ -246,9 +254,15 @@ def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
 
 
 def _weighted(text: str) -> tuple[str, float]:
-    """A family and its weight from `NAME` or `NAME:WEIGHT`."""
+    """A family and its weight, above 0, from `NAME` or `NAME:WEIGHT`."""
     name, _, weight = text.partition(":")
-    return corpus.family_named(name).name, float(weight or 1)
+    try:
+        found = corpus.family_named(name).name, float(weight or 1)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not 0 < found[1] < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: the weight must be above 0")
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -262,9 +276,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
-    one.add_argument("--steps", type=int, default=1000)
+    one.add_argument("--steps", type=positive, default=1000)
     one.add_argument("--shift", type=int, choices=(0, 1), default=0, help="1: logits as Dream's")
-    one.add_argument("--block", type=int, default=0, help="masked: block size if block-causal")
+    one.add_argument("--block", type=not_negative, default=0, help="masked: size if block-causal")
     one.add_argument(
         "--families", type=_weighted, nargs="+", default=((WORDS, 1.0),), metavar="NAME[:WEIGHT]",
         help=f"families of the problems: {', '.join(corpus.families())}",
@@ -274,22 +288,22 @@ def _parser() -> argparse.ArgumentParser:
         help="range of the sizes of the problems, from 0 to 1",
     )  # fmt: skip
     one.add_argument("--few-shot", type=float, default=0.0, help="share with worked examples")
-    one.add_argument("--turns", type=int, default=5, help="most problems in such a sample")
+    one.add_argument("--turns", type=positive, default=5, help="most problems in such a sample")
     one.add_argument(
         "--extra", type=int, nargs="+", default=(0, 16, 32), help="positions after the answer"
     )
     one.add_argument("--uniform", type=float, default=0.2, help="share masked over all the region")
     one.add_argument("--sums", type=float, default=0.0, help="share that predicts a result next")
     one.add_argument("--number-weight", type=float, default=2.0, help="weight of number tokens")
-    one.add_argument("--tokens", type=int, default=4000, help="canvas tokens in a batch, about")
+    one.add_argument("--tokens", type=positive, default=4000, help="canvas tokens a batch, about")
     one.add_argument("--lr", type=float, default=2e-3, help="AdamW: embedding, head, norms")
     one.add_argument("--matrix-lr", type=float, default=0.02, help="Muon: all other matrices")
     one.add_argument("--warm", type=int, default=50)
     one.add_argument("--decay", type=float, default=0.3, help="last share of the steps")
     one.add_argument("--seed", type=int, default=1)
     one.add_argument("--device", default="cpu", help="cpu or cuda")
-    one.add_argument("--save-every", type=int, default=100)
-    one.add_argument("--check-every", type=int, default=200, help="steps between validations")
+    one.add_argument("--save-every", type=positive, default=100)
+    one.add_argument("--check-every", type=positive, default=200, help="steps between validations")
     one.add_argument("--bf16", action="store_true", help="activations in bfloat16")
     one.add_argument("--compile", action="store_true", help="compile the network (needs g++)")
     one.add_argument("--stop-phase", action="store_true", help="end the unfinished phase now")
@@ -308,19 +322,29 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     args = _parser().parse_args(arguments)
-    if args.command == "run":
-        torch.set_flush_denormal(True)  # small attention weights would be slow
-        try:
-            run(args)
-        finally:
-            torch.set_flush_denormal(False)
-    elif args.command == "card":
-        try:
-            card.write(args.folder, args.family, args.exams)
-        except ValueError as error:
-            raise SystemExit(f"error: {error}") from None
-    else:
-        state = load_state(args.run, best=True)
-        phases, words = state["phases"], load_vocabulary(args.run)
-        shape = NetworkShape(vocab=tokenizer.ROWS[vocabulary_of(phases)])
-        export.write_checkpoint(state["model"], shape, args.family, args.folder, phases, words)
+    try:
+        COMMANDS[args.command](args)
+    except (ValueError, OSError, FloatingPointError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def _run(args: argparse.Namespace) -> None:
+    torch.set_flush_denormal(True)  # small attention weights would be slow
+    try:
+        run(args)
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _export(args: argparse.Namespace) -> None:
+    state = load_state(args.run, best=True)
+    phases, words = state["phases"], load_vocabulary(args.run)
+    shape = NetworkShape(vocab=tokenizer.ROWS[vocabulary_of(phases)])
+    export.write_checkpoint(state["model"], shape, args.family, args.folder, phases, words)
+
+
+def _card(args: argparse.Namespace) -> None:
+    card.write(args.folder, args.family, args.exams)
+
+
+COMMANDS = {"run": _run, "export": _export, "card": _card}

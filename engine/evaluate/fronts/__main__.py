@@ -32,6 +32,7 @@ import torch
 from engine.advise.advisor import Advisor
 from engine.advise.request import (
     LEAST_CANDIDATES,
+    LEAST_PROMPTS,
     MOST_SEARCH_PROMPTS,
     AdviceRequest,
     runs_of_rounds,
@@ -64,6 +65,7 @@ COMMAND = "python -m engine fronts"
 SHOTS = 0  # worked examples before each problem, as in the tables of accuracy
 # Answers to chained word problems have at most 83 tokens.
 LENGTHS = {"gen_length": 96, "block_length": 32, "steps": 96}
+LEAST_HELD_OUT = LEAST_PROMPTS - 2  # the other two serve the search
 TESTED = 6  # most settings of a final test
 # Further problems decoded together. Batches of 8 and of 20 took longer on two cores with 8 MB of
 # cache.
@@ -74,6 +76,11 @@ OF_A_SEARCH = ("caches", "held_out", "candidates", "keep", "seed")  # flags
 
 def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceRequest]:
     """The request of each method for a model; raises ValueError naming the flag or the cache."""
+    if args.held_out < LEAST_HELD_OUT:
+        raise ValueError(
+            f"--held-out: {args.held_out} are too few problems for a final test; give at least "
+            f"{LEAST_HELD_OUT}"
+        )
     count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)
     prompts = tuple(drawn_prompts(DEFAULT_FAMILY, count, args.seed, SHOTS))
     base = _base(args.model)

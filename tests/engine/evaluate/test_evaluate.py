@@ -206,6 +206,13 @@ def test_prompts_beyond_the_context_of_a_causal_model_are_refused():
         engine_main(["causal-exam", "--folder", folder, "--shots", "40", "--problems", "1"])
 
 
+@pytest.mark.parametrize("rounds", ["0", "-1"])
+def test_the_sweep_needs_a_round(rounds, capsys):
+    with pytest.raises(SystemExit):
+        engine_main(["sweep", "--rounds", rounds])
+    assert f"argument --rounds: '{rounds}' is not a whole number from 1" in capsys.readouterr().err
+
+
 def test_samples_of_workers_would_not_be_kept_so_they_are_refused(tmp_path):
     specs = tmp_path / "specs.json"
     specs.write_text('[{"name": "x"}]')

@@ -228,6 +228,13 @@ def test_flags_of_a_search_are_refused_with_further(flag, value, tmp_path, capsy
     assert f"{flag}: leave it out" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("number", ["0", "3"])
+def test_too_few_held_out_problems_are_named_by_their_flag(number, tmp_path):
+    said = f"^error: --held-out: {number} are too few problems .* give at least 4"
+    with pytest.raises(SystemExit, match=said):
+        fronts.main(["--out", str(tmp_path), "--estimate", "--held-out", number])
+
+
 def test_results_of_a_folder_are_not_published(checkpoint, tmp_path):
     flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--publish"]
     with pytest.raises(SystemExit, match=r"--publish: .* is not an embedded model"):

@@ -86,7 +86,7 @@ def test_blocks_and_common_tokens_are_taken_from_a_model_with_another_vocabulary
 
 
 def test_a_run_continues_with_its_own_vocabulary_only(run):
-    with pytest.raises(ValueError, match="give --vocabulary digits"):
+    with pytest.raises(SystemExit, match="give --vocabulary digits"):
         train("run", "--kind", "causal", "--steps", "1", "--out", str(run), *SMALL)
 
 

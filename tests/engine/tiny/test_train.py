@@ -102,7 +102,7 @@ def test_an_export_gives_the_logits_of_the_network(trained, trained_blocks, tmp_
 
 def test_a_network_is_exported_in_the_layouts_it_was_trained_for(trained, trained_blocks, tmp_path):
     for run, family in ((trained, "fast_dllm_v2"), (trained_blocks, "dream")):
-        with pytest.raises(ValueError, match=r"^family: "):
+        with pytest.raises(SystemExit, match=r"^error: family: "):
             train("export", "--run", str(run), "--folder", str(tmp_path / "n"), "--family", family)
     assert not (tmp_path / "n").exists()
 
@@ -279,10 +279,38 @@ def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path):
     assert torch.equal(best["head"], state["model"]["head"]) == last
 
 
-def test_a_family_and_its_weight_are_read_or_named(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--families", "poems:2"), "--families: family: 'poems' is unknown; choose from balance"),
+        (("--families", "lookup:0"), "--families: 'lookup:0': the weight must be above 0"),
+        (("--steps", "0"), "--steps: '0' is not a whole number from 1"),
+        (("--save-every", "0"), "--save-every: '0' is not a whole number from 1"),
+        (("--check-every", "0"), "--check-every: '0' is not a whole number from 1"),
+        (("--tokens", "0"), "--tokens: '0' is not a whole number from 1"),
+    ],
+)
+def test_options_that_make_no_training_are_named(words, said, tmp_path, capsys):
     with pytest.raises(SystemExit):
-        train("run", "--out", str(tmp_path), "--families", "poems:2")
-    assert "--families" in capsys.readouterr().err
+        train("run", "--out", str(tmp_path), *words)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--few-shot", "1"), ("--families", "lookup")])
+def test_worked_examples_need_two_turns(words, tmp_path):
+    with pytest.raises(SystemExit, match=r"^error: --turns: 1 leaves no problem"):
+        train("run", "--out", str(tmp_path), "--turns", "1", *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("run", "--out", "out", "--init", "none"), ("card", "--folder", "none", "--family", "llada"),
+     ("export", "--run", "none", "--folder", "out", "--family", "llada")],
+)  # fmt: skip
+def test_a_folder_that_is_not_there_is_named(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=r"^error: .*No such file or directory: 'none/"):
+        train(*words)
 
 
 def test_known_tokens_keep_their_rows_in_a_larger_vocabulary(tmp_path):
@@ -303,7 +331,7 @@ def test_a_run_with_an_earlier_vocabulary_is_not_continued_but_starts_another(tm
     rows = words["model"]["vocab"]
     rows["Ġapples"], rows["Ġpears"] = rows["Ġpears"], rows["Ġapples"]
     (old / "tokenizer.json").write_text(json.dumps(words), "utf-8")
-    with pytest.raises(ValueError, match=r"the vocabulary has changed; .* --init"):
+    with pytest.raises(SystemExit, match=r"the vocabulary has changed; .* --init"):
         train("run", "--kind", "causal", "--steps", "1", "--out", str(old), *SMALL)
     best = torch.load(old / "best.pt", weights_only=True)["embed"]
     taken = initial_state(new, old, 1, "words")["model"]["embed"]
