@@ -61,8 +61,12 @@ class BatchStream:
         return iter(DataLoader(numbered, batch_size=None, num_workers=1, prefetch_factor=AHEAD))
 
     def _groups(self, rng: random.Random) -> list[tuple[str, list[Sample]]]:
-        """Samples of about the same length, those of a prompt with many answers apart."""
+        """Samples of about the same length, those of a prompt with many answers apart.
+
+        The longest ones are left over and come last, in smaller groups.
+        """
         groups: list[tuple[str, list[Sample]]] = []
+        smaller: list[tuple[str, list[Sample]]] = []
         drawn = [self._conversation(rng) for _ in range(self.chunk)]
         samples = self._encode([self._messages(rng, one) for one in drawn])
         for many in (False, True):
@@ -75,8 +79,10 @@ class BatchStream:
                 if size >= self.recipe.tokens:
                     groups.append((kind, group))
                     kind, group, size = self._kind(rng), [], 0.0
+            if group:
+                smaller.append((kind, group))
         rng.shuffle(groups)
-        return groups
+        return groups + smaller
 
     def _kind(self, rng: random.Random) -> str:
         """Draw the kind of the next batch."""
