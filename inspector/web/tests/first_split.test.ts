@@ -166,17 +166,36 @@ test("without a recording, the cause ends with a request to record", () => {
   );
 });
 
-test("on the same canvas, the cause is what a lane reused", () => {
+test("on the same canvas, the cause is what a lane reused, or the rules", () => {
   const commits: [number, number][] = [[0, 1]];
   const split = firstSplit(lane("a", [...commits, [1, 2]]), lane("b", [...commits, [1, 3]]));
   const facts = factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0x08] });
   const [, cause, mine, theirs] = splitLines(split, facts);
   assert.equal(
     cause,
-    "Both lanes had the same canvas at this choice, so the difference comes from values reused by lane B.",
+    "Both lanes had the same canvas at this choice, so the difference comes from values reused by lane B or from the rules for choosing tokens.",
   );
   assert.match(mine, /of 2 layer-steps: K 2, V 2, .*; nothing was reused\.$/);
   assert.match(theirs, /of 2 layer-steps: K 1, V 1, .*; the rest was reused\.$/);
+  const both = splitLines(split, factsOf({ a: [0xf8, 0x08], b: [0xf8, 0x08] }))[1];
+  assert.match(both, /comes from values reused by lanes A and B or from the rules for choosing /);
+  const neither = splitLines(split, factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0xf8] }))[1];
+  assert.match(
+    neither,
+    /comes from the rules for choosing tokens, because no value had been reused/,
+  );
+});
+
+test("two lanes without plans are named in the plural", () => {
+  const [a, b] = [lane("a", [[0, 1]]), lane("b", [[0, 2]])];
+  for (const one of [a, b]) if (one.start) one.start.lacks = ["costs"];
+  const split = firstSplit(a, b);
+  assert.match(
+    splitLines(split, UNKNOWN)[1],
+    /The files of lanes A and B do not say how this row /,
+  );
+  if (b.start) b.start.lacks = [];
+  assert.match(splitLines(split, UNKNOWN)[1], /The file of lane A does not say how this row /);
 });
 
 test("different canvases are counted", () => {

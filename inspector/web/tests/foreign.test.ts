@@ -78,7 +78,7 @@ test("the first split is named, without advice to record", () => {
   const facts = { frames: {}, done: () => null, candidates: () => null, token: () => null };
   const lines = splitLines(firstSplit(a, b), facts);
   assert.match(lines[0], /first differ at answer token 2/);
-  assert.match(lines[1], /does not say how this row was computed/);
+  assert.match(lines[1], /not say how this row was computed/);
 });
 
 test("lanes that cannot be compared say why, and none can be recorded", () => {

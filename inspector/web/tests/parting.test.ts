@@ -98,9 +98,9 @@ test("a token that was changed by hand is where a branch parts", () => {
 
 test("the cause is what a lane reused, or else the rules", () => {
   const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]], [[1, 3]]])];
-  const cause = (frames: RunFacts["frames"], spare?: SitePlan): string => {
+  const cause = (frames: RunFacts["frames"], spare?: SitePlan, where = "b"): string => {
     const done = (name: LaneName): RowsDone => {
-      const plan = planOf((name === "b" && spare) || (() => true));
+      const plan = planOf((where.includes(name) && spare) || (() => true));
       return cutPart<RowsDone>({ frame: frame(), plan }, rowsDone());
     };
     return linesOf(a, b, { ...UNKNOWN, frames, done })[1];
@@ -110,6 +110,10 @@ test("the cause is what a lane reused, or else the rules", () => {
   assert.match(
     cause(both, (step) => step === 0),
     /values that lane B reused or by their rules/,
+  );
+  assert.match(
+    cause(both, (step) => step === 0, "ab"),
+    /values that lanes A and B reused or by their rules/,
   );
   assert.match(cause({ a: frame() }), /Record and probe that step/);
 });

@@ -81,9 +81,16 @@ function laterWords({ a, b }: Split, parted: number | null): string {
   );
 }
 
-/** The names of lanes, for instance "A and B". */
+/** Lanes by their names: "lane B" or "lanes A and B"; empty for none. */
 export function namesOf(lanes: readonly Lane[]): string {
-  return lanes.map(nameOf).join(" and ");
+  if (!lanes.length) return "";
+  return (lanes.length > 1 ? "lanes " : "lane ") + lanes.map(nameOf).join(" and ");
+}
+
+/** The start of a sentence on what the files of lanes do not say. */
+export function unsaidWords(lanes: readonly Lane[]): string {
+  const files = lanes.length > 1 ? ["files", "do"] : ["file", "does"];
+  return `The ${files[0]} of ${namesOf(lanes)} ${files[1]} not say`;
 }
 
 function nameOf(lane: Lane): string {
@@ -114,8 +121,10 @@ function causeWords({ place, a, b }: Split, facts: RunFacts): string {
   const byHand = [a, b].filter(
     ({ lane, token }) => token.row < 0 && place in (lane.start?.branch ?? {}),
   );
-  if (byHand.length)
-    return `The token of lane ${namesOf(byHand.map(({ lane }) => lane))} was set by hand.`;
+  if (byHand.length) {
+    const set = byHand.length > 1 ? ["tokens", "were"] : ["token", "was"];
+    return `The ${set[0]} of ${namesOf(byHand.map(({ lane }) => lane))} ${set[1]} set by hand.`;
+  }
   const [mine, theirs] = [knownBefore(a), knownBefore(b)];
   const same = mine.every((id, i) => id === theirs[i]);
   const canvas = same
@@ -123,19 +132,21 @@ function causeWords({ place, a, b }: Split, facts: RunFacts): string {
     : differingCanvas(mine, theirs);
   const foreign = [a, b].filter(({ lane }) => lane.foreign).map(({ lane }) => lane);
   if (foreign.length) {
-    return `${canvas}. The file of lane ${namesOf(foreign)} does not say how this row was computed.`;
+    return `${canvas}. ${unsaidWords(foreign)} how this row was computed.`;
   }
   if (!plansOf(facts, "a") || !plansOf(facts, "b")) {
     return canvas + ". Press Record to see how the caches treated this row.";
   }
   const spared = [a, b].filter(({ lane, token }) => reusedBefore(facts, lane.name, token.row));
   const names = namesOf(spared.map(({ lane }) => lane));
-  const reused = names && `values reused by lane ${names}`;
+  const reused = names && `values reused by ${names}`;
   if (differentModels(a.lane, b.lane))
     return `${canvas}, but the lanes have different models${reused && `; there were also ${reused}`}.`;
   if (same) {
-    const cause = reused || "the unmasker, because no value had been reused before";
-    return `${canvas}, so the difference comes from ${cause}.`;
+    const rules = "from the rules for choosing tokens";
+    return reused
+      ? `${canvas}, so the difference comes from ${reused} or ${rules}.`
+      : `${canvas}, so the difference comes ${rules}, because no value had been reused before.`;
   }
   const also = reused ? `; there were also ${reused}` : ", and no value had been reused before";
   return canvas + also + ".";

@@ -9,6 +9,7 @@ import {
   namesOf,
   plansOf,
   reusedBefore,
+  unsaidWords,
   type RunFacts,
 } from "./first_split.ts";
 import { SITE_OPTIONS } from "./quantities.ts";
@@ -129,8 +130,7 @@ function earliestToken(a: Lane, b: Lane, { step }: Parting): string[] {
 function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts): string {
   const same = "Before that step both lanes had the same canvas";
   const foreign = lanes.filter((lane) => lane.foreign);
-  if (foreign.length)
-    return `${same}. The file of lane ${namesOf(foreign)} does not say what was computed in it.`;
+  if (foreign.length) return `${same}. ${unsaidWords(foreign)} what was computed in it.`;
   if (!lanes.every(({ name }) => plansOf(facts, name)))
     return `${same}. Record and probe that step to see which layer erred in it.`;
   if (differentModels(lanes[0], lanes[1])) return `${same}, but they have different models.`;
@@ -138,7 +138,7 @@ function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts
   if (!spared.length)
     return `${same}, and no value had been reused, so they part by their rules for choosing tokens.`;
   return (
-    `${same}, so they part by values that lane ${namesOf(spared)} reused or by their rules for choosing tokens. ` +
+    `${same}, so they part by values that ${namesOf(spared)} reused or by their rules for choosing tokens. ` +
     "An exact forward of that step tells which."
   );
 }
