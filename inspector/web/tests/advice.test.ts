@@ -108,6 +108,7 @@ test("the state names the stage while it runs and nothing of it later", () => {
   }; // prettier-ignore
   assert.match(stateWords(front), /^Searching\. measuring dual: 3 of 9\. 3 runs so far\. About/);
   assert.equal(stateWords({ ...front, state: "done" }), "Done. 3 runs so far.");
+  assert.equal(stateWords({ ...front, state: "failed", message: "no" }), "Not run. no.");
 });
 
 test("the rows of the file have plain numbers", () => {

@@ -87,6 +87,7 @@ test("the state says what is done, what is next and how long the rest takes", ()
   assert.equal(done, "Done. 4 of 4 runs.");
   const failed = front({ state: "failed", message: "prompts: none", total: 0, done: 0 });
   assert.equal(stateWords(failed), "Not run. prompts: none.");
+  assert.equal(stateWords({ ...failed, total: 4, done: 4 }), "Not run. prompts: none.");
 });
 
 test("a run in a line names its agreement, its answer and its cost", () => {

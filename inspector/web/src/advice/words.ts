@@ -18,13 +18,13 @@ const KINDS: Readonly<Record<string, string>> = {
   accuracy: "right answers, as a share of plain decoding's",
 };
 
-/** What a search is doing, and how long this stage will take. */
+/** What a search is doing, and how long this stage will take; of a refused one, only why. */
 export function stateWords(front: SearchFront): string {
   const parts = [STATES[front.state] ?? front.state];
   if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
   if (front.state === "running" && front.stage)
     parts.push(`${front.stage}: ${number(front.done)} of ${number(front.total)}.`);
-  if (front.runs) parts.push(`${plural(front.runs, "run")} so far.`);
+  if (front.runs && front.state !== "failed") parts.push(`${plural(front.runs, "run")} so far.`);
   if (front.state === "running" && front.seconds_left !== null && front.done < front.total)
     parts.push(`About ${about(front.seconds_left)} for this stage.`);
   return parts.join(" ");

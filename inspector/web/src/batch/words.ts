@@ -13,10 +13,11 @@ const STATES: Readonly<Record<string, string>> = {
   failed: "Not run.",
 };
 
-/** What a batch is doing, and how long the rest will take. */
+/** What a batch is doing, and how long the rest will take; of a refused one, only why. */
 export function stateWords(front: Front): string {
   const parts = [STATES[front.state] ?? front.state];
   if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
+  if (front.state === "failed") return parts.join(" ");
   if (front.total) parts.push(`${front.done} of ${plural(front.total, "run")}.`);
   if (front.wait && front.state === "running") parts.push(`Waiting: ${waitWords(front.wait)}.`);
   else if (front.step !== undefined && front.state === "running")
