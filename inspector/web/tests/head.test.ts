@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { noteWords, otherWords, stateWords } from "../src/race/head.ts";
+import { sentences } from "../src/race/speech.ts";
 import { finished, laneEnd, raceOf, steps } from "./races.ts";
 
 test("a finished race says where it was measured", () => {
@@ -35,4 +36,9 @@ test("another question of the settings is told", () => {
   assert.match(otherWords(store, "How much?"), /another problem: How many\?$/);
   assert.equal(otherWords(store, "How many?"), "");
   assert.equal(otherWords(store, null), "");
+});
+
+test("what is said has one full stop between its parts, and none for an empty one", () => {
+  const said = sentences(["Not started", "The prompt is too long.", "", "A 1 of 4"]);
+  assert.equal(said, "Not started. The prompt is too long. A 1 of 4");
 });

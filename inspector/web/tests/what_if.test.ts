@@ -124,6 +124,7 @@ test("a score that ranks last has no number", () => {
   assert.equal(scoreWords(-3.4e38), "last");
   assert.equal(scoreWords(-Infinity), "last");
   assert.equal(scoreWords(-0.25), "-0.2500");
+  assert.deepEqual([-0, -0.00001, 0].map(scoreWords), ["0.0000", "0.0000", "0.0000"]);
   assert.equal(scoreWords(NaN), "–");
 });
 

@@ -149,7 +149,9 @@ export function chanceWords([low, high]: readonly [number, number]): string {
 /** A score in words; one that ranks last has no number. */
 export function scoreWords(score: number): string {
   if (Number.isNaN(score)) return "–";
-  return score < -1e30 ? "last" : score.toFixed(4);
+  if (score < -1e30) return "last";
+  const text = score.toFixed(4);
+  return Number(text) === 0 ? text.replace("-", "") : text;
 }
 
 /** The settings of a text, by name. */

@@ -8,6 +8,14 @@ import type { Store } from "./store.ts";
 const PROGRESS_EVERY = 10_000;
 const NEWS_EVERY = 1000;
 
+/** Parts of what is said, as sentences; empty ones are left out. */
+export function sentences(parts: readonly string[]): string {
+  return parts
+    .filter(Boolean)
+    .map((text) => text.replace(/\.$/, ""))
+    .join(". ");
+}
+
 /** Tells screen readers how the race stands, in a live region. */
 export class Speech {
   private spokeAt = 0;
@@ -39,6 +47,6 @@ export class Speech {
     const { store } = this;
     const waiting = spokenWait(store.wait);
     const details = waiting ? [waiting] : [noteWords(store), this.headline(), ...chips(store)];
-    return [stateLabel(store, false), ...details].filter(Boolean).join(". ");
+    return sentences([stateLabel(store, false), ...details]);
   }
 }
