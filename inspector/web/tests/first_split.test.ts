@@ -10,7 +10,13 @@ import { bytes, cutPart, ints } from "./inspected.ts";
 
 const END = 99;
 const NONE = (): null => null;
-const UNKNOWN: RunFacts = { frames: {}, done: NONE, candidates: NONE, token: NONE };
+const UNKNOWN: RunFacts = {
+  recordable: true,
+  frames: {},
+  done: NONE,
+  candidates: NONE,
+  token: NONE,
+};
 
 /** A lane of four answer tokens; each commit is place and token, one a step. */
 function lane(
@@ -70,6 +76,7 @@ function factsOf(plans: Partial<Record<LaneName, number[]>>): RunFacts {
     return cutPart<Part>({ frame, plan: { plan: bytes([2, 1, 4, 1], plan) }, drift }, query);
   };
   return {
+    recordable: true,
     frames: { a: plans.a && frame, b: plans.b && frame },
     candidates: NONE,
     done: (name) => part<RowsDone>(name, rowsDone()),
@@ -164,6 +171,8 @@ test("without a recording, the cause ends with a request to record", () => {
     splitLines(split, UNKNOWN)[1],
     "Both lanes had the same canvas at this choice. Press Record to see how the caches treated this row.",
   );
+  const [, cut] = splitLines(split, { ...UNKNOWN, recordable: false });
+  assert.match(cut, /\. How the caches treated this row is not recorded\.$/);
 });
 
 test("on the same canvas, the cause is what a lane reused, or the rules", () => {

@@ -75,7 +75,13 @@ test("every view but Compare says that the file does not have its data", () => {
 
 test("the first split is named, without advice to record", () => {
   const { a, b } = imported().lanes;
-  const facts = { frames: {}, done: () => null, candidates: () => null, token: () => null };
+  const facts = {
+    recordable: false,
+    frames: {},
+    done: () => null,
+    candidates: () => null,
+    token: () => null,
+  };
   const lines = splitLines(firstSplit(a, b), facts);
   assert.match(lines[0], /first differ at answer token 2/);
   assert.match(lines[1], /not say how this row was computed/);

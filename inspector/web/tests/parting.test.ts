@@ -17,7 +17,13 @@ import { cutPart, floats, frame, ints, planOf, type SitePlan } from "./inspected
 import { laneEnd, laneStart } from "./races.ts";
 
 const UNREAD = (): null => null;
-const UNKNOWN: RunFacts = { frames: {}, done: UNREAD, candidates: UNREAD, token: UNREAD };
+const UNKNOWN: RunFacts = {
+  recordable: true,
+  frames: {},
+  done: UNREAD,
+  candidates: UNREAD,
+  token: UNREAD,
+};
 const [ATTENTION, NONE] = [2, NaN];
 
 /** A lane whose steps commit pairs of place and id. */
@@ -116,6 +122,8 @@ test("the cause is what a lane reused, or else the rules", () => {
     /values that lanes A and B reused or by their rules/,
   );
   assert.match(cause({ a: frame() }), /Record and probe that step/);
+  const [, cut] = linesOf(a, b, { ...UNKNOWN, recordable: false });
+  assert.match(cut, /Which layer erred in it is not recorded\.$/);
 });
 
 /** One probed step, the third one. */

@@ -81,5 +81,7 @@ export function summaryOf(changes: Partial<Summary> = {}): Summary {
 
 /** A finished race with a summary. */
 export function finished(changes: Partial<Summary> = {}): Store {
-  return raceOf(steps([0]), steps([0]), { state: "done", summary: summaryOf(changes) });
+  const store = raceOf(steps([0]), steps([0]), { state: "done", summary: summaryOf(changes) });
+  for (const lane of store.started) lane.end = laneEnd();
+  return store;
 }

@@ -170,6 +170,18 @@ test("what can be recorded is told only where a server is", () => {
   assert.match(recordWords(store, timed, false), /^Not recorded: .* Record runs the same settings/);
 });
 
+test("a run that was stopped cannot be recorded, and the page says why", () => {
+  const store = finished();
+  store.state = "stopped";
+  store.lanes.b.end = laneEnd({ reason: "stopped" });
+  assert.equal(
+    recordWords(store, {}, false),
+    "Only whole runs can be recorded, and this one was not run to its end.",
+  );
+  const timed = { a: { level: "off" as const } };
+  assert.match(recordWords(store, timed, false), /^Not recorded: .*\. Only whole runs can be /);
+});
+
 test("a run whose frame has not come is not called unrecorded", () => {
   assert.match(recordWords(finished(), {}, false), /^Record runs the same settings/);
   assert.equal(recordWords(finished(), {}, true), "");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Store } from "../src/race/store.ts";
-import { laneStart, raceNews, raceOf, steps, summaryOf } from "./races.ts";
+import { finished, laneEnd, laneStart, raceNews, raceOf, steps, summaryOf } from "./races.ts";
 
 test("new steps are appended to the lanes", () => {
   const store = raceOf(steps([0]), []);
@@ -58,6 +58,25 @@ test("a run is live until its last state; nothing can be asked for meanwhile", (
   store.take({ run: "run", state: "done", lanes: {}, summary: summaryOf() });
   assert.deepEqual([store.live, store.busy], [false, false]);
   assert.equal(store.summary?.speedup, 2);
+});
+
+test("only whole runs of this engine can be recorded", () => {
+  assert.equal(finished().recordable, true);
+  assert.equal(new Store().recordable, false);
+  assert.equal(raceOf(steps([0]), steps([0])).recordable, false);
+  const [stopped, foreign] = [finished(), finished()];
+  stopped.lanes.b.end = laneEnd({ reason: "stopped" });
+  if (foreign.lanes.a.start) foreign.lanes.a.start.lacks = ["costs"];
+  assert.deepEqual([stopped.recordable, foreign.recordable], [false, false]);
+});
+
+test("the data of a run that was stopped can be read once the version of its data has come", () => {
+  const store = raceOf(steps([0]), []);
+  assert.equal(store.settled, false);
+  store.take({ run: "run", state: "stopped", lanes: {} });
+  assert.equal(store.settled, false);
+  store.take({ run: "run", state: "stopped", recorded: "1", lanes: {} });
+  assert.equal(store.settled, true);
 });
 
 test("times are not shown if layers were recorded", () => {

@@ -22,6 +22,8 @@ export interface Split {
 
 /** What is known of the lanes' runs; null or undefined where it is not recorded, or not read yet. */
 export interface RunFacts {
+  /** Whether the runs can be recorded. */
+  recordable: boolean;
   frames: Partial<Record<LaneName, Frame>>;
   /** The rows that each step, layer and site recomputed. */
   done: (lane: LaneName) => RowsDone | null;
@@ -135,6 +137,7 @@ function causeWords({ place, a, b }: Split, facts: RunFacts): string {
     return `${canvas}. ${unsaidWords(foreign)} how this row was computed.`;
   }
   if (!plansOf(facts, "a") || !plansOf(facts, "b")) {
+    if (!facts.recordable) return canvas + ". How the caches treated this row is not recorded.";
     return canvas + ". Press Record to see how the caches treated this row.";
   }
   const spared = [a, b].filter(({ lane, token }) => reusedBefore(facts, lane.name, token.row));

@@ -8,7 +8,8 @@ import type { Align, Store } from "../race/store.ts";
 import { unpack } from "./arrays.ts";
 import { Cursor, type Spot } from "./cursor.ts";
 import { CAUSAL, emptyViews, levelWords } from "./empty_views.ts";
-import type { Ask, Branch, InspectorOptions, RecordWish } from "./inspector_options.ts";
+import { canRecord, type Ask, type Branch } from "./inspector_options.ts";
+import type { InspectorOptions, RecordWish } from "./inspector_options.ts";
 import { tellingStep } from "./opening.ts";
 import { Panel } from "./panel.ts";
 import { documentOf } from "./slice.ts";
@@ -210,7 +211,7 @@ export class Inspector {
 
   /** Whether there is a run whose data can be read, and the inspector was on the screen. */
   private get readable(): boolean {
-    return this.store.started.length > 0 && !this.store.live && this.seen;
+    return this.store.started.length > 0 && this.store.settled && this.seen;
   }
 
   /** Take the frames of all lanes once they are there, and go to the place to begin with. */
@@ -291,7 +292,7 @@ export class Inspector {
     }
     if (hasLevel(frame, view.level)) return "";
     const lacks = levelWords(view, store.lanes[this.cursor.now.lane].foreign, frame.causal);
-    if (this.offline() || lacks === CAUSAL) return lacks;
+    if (!canRecord(this) || lacks === CAUSAL) return lacks;
     return lacks + " Press Record above to run it again, without timing, with the recorder on.";
   }
 

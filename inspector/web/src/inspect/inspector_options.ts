@@ -25,6 +25,11 @@ export interface RecordWish {
   probe_at: readonly number[];
 }
 
+/** Whether the race can be recorded from the page. */
+export function canRecord(to: { offline: () => boolean; store: Store }): boolean {
+  return !to.offline() && to.store.recordable;
+}
+
 /** What the inspector needs from the race. */
 export interface InspectorOptions {
   root: HTMLElement;

@@ -131,8 +131,9 @@ function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts
   const same = "Before that step both lanes had the same canvas";
   const foreign = lanes.filter((lane) => lane.foreign);
   if (foreign.length) return `${same}. ${unsaidWords(foreign)} what was computed in it.`;
-  if (!lanes.every(({ name }) => plansOf(facts, name)))
-    return `${same}. Record and probe that step to see which layer erred in it.`;
+  const known = lanes.every(({ name }) => plansOf(facts, name));
+  if (!known && !facts.recordable) return `${same}. Which layer erred in it is not recorded.`;
+  if (!known) return `${same}. Record and probe that step to see which layer erred in it.`;
   if (differentModels(lanes[0], lanes[1])) return `${same}, but they have different models.`;
   const spared = lanes.filter((lane) => reusedBefore(facts, lane.name, step - lane.before));
   if (!spared.length)

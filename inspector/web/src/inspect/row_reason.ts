@@ -1,6 +1,7 @@
 import type { LaneName } from "../race/messages.ts";
 import type { Row } from "../race/lane.ts";
 import type { Inspector } from "./inspector.ts";
+import { canRecord } from "./inspector_options.ts";
 import type { NdArray } from "./arrays.ts";
 import type { RowCell } from "./planned_row.ts";
 import { driftOfRows, planOfStep, tokenRows, type PlanBits, type TokenRows } from "./plans.ts";
@@ -38,7 +39,7 @@ export function rowReason(
       return "Another engine decoded this run; its file does not say which rows were computed.";
     const name = `step ${own.stepNumber(cell.step)}`;
     const known = row ? unrecordedWords(row, name, frame.positions) : "";
-    return inspector.offline() ? known : known + " Press Record in the inspector to see why.";
+    return canRecord(inspector) ? known + " Press Record in the inspector to see why." : known;
   }
   if (frame.causal)
     return "Autoregressive decoding reads each token once and keeps its keys and values.";

@@ -294,9 +294,8 @@ export class Race {
     const { store, inspector } = this;
     const { lane } = inspector.cursor.pinned;
     inspector.cursor.settle({ step: Math.max(frames[lane] - 1, 0) });
-    for (const key of this.recordKeys())
-      key.disabled = store.busy || store.foreign || !store.started.length;
-    if (!store.live && store.state !== "recording") inspector.refresh(store.version);
+    for (const key of this.recordKeys()) key.disabled = store.busy || !store.recordable;
+    if (store.settled && store.state !== "recording") inspector.refresh(store.version);
     inspector.draw();
     this.focus.check();
   }

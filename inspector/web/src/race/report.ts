@@ -229,6 +229,8 @@ export function recordWords(
   if (store.foreign) return "A lane was decoded by another engine, so it cannot be recorded here.";
   const kept = keptWords(levels.find(Boolean));
   if (offline) return kept;
+  if (store.started.length && !store.live && !store.recordable)
+    return (kept + " Only whole runs can be recorded, and this one was not run to its end.").trim();
   const more =
     "Record runs the same settings again, without timing; Record and probe adds exact forwards at the steps given, or at up to 8 spread evenly.";
   return kept ? kept + " " + more : more;

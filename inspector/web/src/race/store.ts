@@ -135,6 +135,17 @@ export class Store {
     return this.started.some((lane) => lane.foreign);
   }
 
+  /** Whether the runs are whole and of this engine: the server records no others. */
+  get recordable(): boolean {
+    const whole = this.started.every((lane) => lane.end?.reason === "done" && !lane.foreign);
+    return whole && this.started.length > 0;
+  }
+
+  /** Whether the run is over and its data can be read: their version comes with its last message. */
+  get settled(): boolean {
+    return !this.live && this.version !== "";
+  }
+
   /** For each started lane, the value of every frame on the axis of alignment. */
   series(mode: Align): number[][] {
     if (mode === "time") return this.started.map((lane) => lane.clock);

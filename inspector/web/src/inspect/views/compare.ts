@@ -7,6 +7,7 @@ import { sameVocabulary, type Lane, type StartedLane } from "../../race/lane.ts"
 import type { Align } from "../../race/store.ts";
 import { firstSplit, splitLines, type RunFacts } from "../first_split.ts";
 import { parting, partingLines, type Parting } from "../parting.ts";
+import { canRecord } from "../inspector_options.ts";
 import { answerRows, numberRows } from "../lane_numbers.ts";
 import type { Panel } from "../panel.ts";
 import { rowsDone, tokenRows, type RowsDone, type TokenRows } from "../plans.ts";
@@ -100,6 +101,7 @@ function showLines(panel: Panel, name: string, style: string, lines: readonly st
 function linesOf(panel: Panel, a: Lane, b: Lane, found: Parting | null): string[] {
   const { inspector } = panel;
   const facts: RunFacts = {
+    recordable: canRecord(inspector),
     frames: inspector.frames,
     done: (lane) => panel.part<RowsDone>(rowsDone(), lane),
     candidates: (lane, step) => panel.part<CandidateData>(candidatesOf(step), lane),

@@ -22,6 +22,7 @@ import type {
   Verdict,
   VerdictCode,
 } from "../guided.ts";
+import { canRecord } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import { Ruling } from "../ruling.ts";
 import { viewOf, type Frame } from "../view.ts";
@@ -283,7 +284,7 @@ function drawLack(panel: Panel, recorded: boolean): void {
   write(
     note,
     "This run has the result of each step, but not the verdict on each token: the verdicts after the first mismatch, both probabilities and the guider's own tokens are missing. " +
-      (panel.inspector.offline() ? "" : how),
+      (canRecord(panel.inspector) ? how : ""),
   );
 }
 

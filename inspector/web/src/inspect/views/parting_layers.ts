@@ -1,6 +1,7 @@
 /** The part of the view Compare about the step at which the lanes part: its probe and its layers. */
 import { make } from "../../base/dom.ts";
 import type { Lane } from "../../race/lane.ts";
+import { canRecord } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import {
   exactLines,
@@ -96,7 +97,7 @@ function keys(
     });
     return [open];
   }
-  if (inspector.offline()) return [];
+  if (!canRecord(inspector)) return [];
   const record = playKey(`Record and probe step ${found.step + 1}`, "probe");
   record.disabled = inspector.store.busy;
   const before = lanes.flatMap((lane, i) =>
