@@ -9,6 +9,7 @@ import {
   readLink,
   showKey,
   viewLink,
+  worthSaying,
   type Look,
 } from "../src/race/link.ts";
 import { laneStart } from "./races.ts";
@@ -151,4 +152,14 @@ test("a link to a view that needs a recording says which key records", () => {
   assert.match(left("?look=drift", { level: "off" }), /Press Record\.$/);
   assert.match(left("?look=error"), /Press Record and probe\.$/);
   assert.equal(left("?look=time", { level: "off" }), "");
+});
+
+test("what is left to press is not said where the key would do nothing", () => {
+  const fine = { refused: false, recordable: true, seen: false };
+  const [run, record] = [{ press: "run" }, { press: "record", level: "layers" }] as const;
+  assert.deepEqual([worthSaying(run, fine), worthSaying(record, fine)], [true, true]);
+  assert.equal(worthSaying(run, { ...fine, refused: true }), false, "the defaults are shown");
+  assert.equal(worthSaying(run, { ...fine, seen: true }), false);
+  assert.equal(worthSaying(record, { ...fine, recordable: false }), false);
+  assert.equal(worthSaying(record, { ...fine, seen: true, refused: true }), true);
 });

@@ -176,6 +176,22 @@ export function missing(wanted: Wanted, { link, state, level }: Shown): Missing 
   return lacks ? { press: "record", level: needs === "probe" ? "probe" : "layers" } : null;
 }
 
+/** What tells whether it helps to say what is left to press. */
+export interface Standing {
+  /** The last request, which may be the link itself, was refused. */
+  refused: boolean;
+  /** The race can be recorded, and the view of the link is open. */
+  recordable: boolean;
+  /** The run of the link was on the page before. */
+  seen: boolean;
+}
+
+/** Whether to say what is left to press: not if the key would do nothing, or something else. */
+export function worthSaying(left: Missing, { refused, recordable, seen }: Standing): boolean {
+  if (left.press === "record") return recordable;
+  return !seen && !(left.press === "run" && refused);
+}
+
 /** What is left to press, in words; `before` are the steps of the runs that each lane continues. */
 export function missingWords(
   wanted: Wanted,

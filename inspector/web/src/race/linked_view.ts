@@ -1,6 +1,7 @@
 import { copyOnPress } from "../base/clipboard.ts";
 import { part, write } from "../base/dom.ts";
 import type { Inspector } from "../inspect/inspector.ts";
+import { canRecord } from "../inspect/inspector_options.ts";
 import {
   cursorKey,
   fits,
@@ -10,6 +11,7 @@ import {
   RECORD_KEYS,
   showKey,
   viewLink,
+  worthSaying,
   type Missing,
 } from "./link.ts";
 
@@ -28,6 +30,8 @@ export class LinkedView {
   private left: Missing | null = null;
   /** Whether the run of the link was on the page: its note does not come back with another run. */
   private seen = false;
+  /** The key Run whose state is followed. */
+  private watched: HTMLElement | null = null;
 
   constructor(
     private readonly root: HTMLElement,
@@ -101,13 +105,25 @@ export class LinkedView {
     const left = store.busy || !store.started.length ? null : this.missing();
     const unrun = left?.press === "run" || left?.press === "branch";
     this.seen ||= !store.busy && store.started.length > 0 && !unrun;
-    const elsewhere = left?.press === "record" && name !== this.wanted.look;
-    this.left = elsewhere || (unrun && this.seen) ? null : left;
+    const recordable = name === this.wanted.look && canRecord(this.inspector);
+    const standing = { refused: store.refusal, recordable, seen: this.seen };
+    this.left = left && worthSaying(left, standing) ? left : null;
     part(this.root, "[data-linked]").hidden = !this.left;
     if (!this.left) return;
     const before = { a: store.lanes.a.before, b: store.lanes.b.before };
     write(part(this.root, "[data-linked-words]"), missingWords(this.wanted, this.left, before));
     write(part(this.root, "[data-linked-key]"), keyWords(this.left));
+    this.drawKey();
+  }
+
+  /** Disable the key of the note while Run is, if it stands for Run. */
+  private drawKey(): void {
+    const run = document.querySelector<HTMLButtonElement>("#ds-run");
+    const key = part<HTMLButtonElement>(this.root, "[data-linked-key]");
+    key.disabled = this.left?.press === "run" && Boolean(run?.disabled);
+    if (!run || run === this.watched) return;
+    this.watched = run;
+    new MutationObserver(() => this.drawKey()).observe(run, { attributeFilter: ["disabled"] });
   }
 
   private press(): void {
