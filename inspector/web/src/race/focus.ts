@@ -33,7 +33,10 @@ export class Focus {
   ) {
     document.addEventListener("focusin", ({ target }) => this.came(target));
     document.addEventListener("focusout", () => {
-      if (usable(this.last)) this.last = null;
+      const { last } = this; // a node that a drawing takes away is still there at this moment
+      queueMicrotask(() => {
+        if (this.last === last && usable(last)) this.last = null;
+      });
     });
     if (keys) tendDropdowns();
     this.came(document.activeElement ?? document.body);
