@@ -3,6 +3,7 @@ import test from "node:test";
 import { knownMean } from "../src/inspect/views/error.ts";
 import { candidateList, candidateRow } from "../src/inspect/views/candidates.ts";
 import { probedPredictions, predictions, type ProbedPredictions } from "../src/inspect/probes.ts";
+import { VIEWS } from "../src/inspect/views/index.ts";
 import { timeShares, usedTokens } from "../src/inspect/views/guider.ts";
 import type { Documents } from "../src/inspect/cut/documents.ts";
 import { bytes, cutPart, floats, ints } from "./inspected.ts";
@@ -61,4 +62,11 @@ test("predictions are those of the probed step, with the answer token and both t
 test("a mean leaves out what is not known, and is not known without values", () => {
   assert.equal(knownMean([1, NaN, 3]), 2);
   assert.equal(knownMean([NaN]), NaN);
+});
+
+test("what a view says of branches is apart, so that pages without branches can hide it", () => {
+  const views = Object.values(VIEWS);
+  for (const { about } of views) assert.doesNotMatch(about, /to branch|One click continues/);
+  const told = views.filter(({ branching }) => branching).map(({ title }) => title);
+  assert.deepEqual(told.sort(), ["Candidates", "What if"]);
 });

@@ -37,7 +37,14 @@ export class Panel {
   ) {
     this.root.dataset.view = name;
     const about = make("p", "ds-about");
-    about.append(...termNodes(view.about));
+    const terms = new Set<string>();
+    about.append(...termNodes(view.about, terms));
+    if (view.branching) {
+      const more = make("span");
+      more.dataset.branching = "";
+      more.append(" ", ...termNodes(view.branching, terms));
+      about.append(more);
+    }
     this.note.hidden = true;
     this.root.append(about, this.controls, this.note, this.body);
     parent.append(this.root);

@@ -77,6 +77,8 @@ export interface View {
   /** What is said of a run that has no data for the view, whatever its level. */
   without?: string;
   about: string;
+  /** What it says of branches, where the page can branch. */
+  branching?: string;
   controls?: readonly Control[];
   draw(panel: Panel, data: unknown): void;
 }

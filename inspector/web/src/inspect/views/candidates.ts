@@ -59,7 +59,9 @@ export const candidates: View = {
   level: "steps",
   about:
     "The answer tokens that each step could have committed, with the model's most likely tokens and their probabilities. " +
-    "Orange dots mark committed tokens. Choose a cell to see its list, and to branch: to continue from before that step with another token, or with a token masked again. The run shown here does not change.",
+    "Orange dots mark committed tokens. Choose a cell to see its list.",
+  branching:
+    "The keys beside the list branch: they continue from before that step with another token, or with a token masked again. The run shown here does not change.",
   controls: [
     {
       name: "settings",

@@ -37,7 +37,8 @@ export const whatIf: View = {
   level: "steps",
   about:
     "The tokens that the step at the cursor would have committed with another threshold, factor, score, temperature or rule, beside those that it did commit. " +
-    "The engine's own rule chooses again from what the step proposed, so no forward is computed. One click continues from before that step with these settings.",
+    "The engine's own rule chooses again from what the step proposed, so no forward is computed.",
+  branching: "One click continues from before that step with these settings.",
   controls: [{ name: "settings", label: "Settings", kept: true, value: "" }],
   draw(panel) {
     if (panel.inspector.offline()) {
