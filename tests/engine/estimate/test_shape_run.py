@@ -20,7 +20,7 @@ KNOBS = {
 }
 SETTLED = [name for name in policies() if make_policy(make_spec(cache=name)).data_rows() is None]
 BLOCKS = ("frozen", "sub_block")
-SCHEDULED = [name for name, kind in unmaskers().items() if kind.scheduled]
+SCHEDULED = [name for name, kind in unmaskers().items() if not kind().confidence_decides]
 
 
 def simulated(family, spec, **given):
