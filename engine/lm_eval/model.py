@@ -29,7 +29,7 @@ from engine.lm_eval.options import flag, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
-from engine.serve.loaded_model import make_job, suffix_ids
+from engine.serve.loaded_model import digests_of, make_job, suffix_ids
 from engine.serve.model_pool import ModelPool
 from engine.trace.metrics import Tally
 
@@ -310,7 +310,7 @@ class DriftscopeLM(TemplateLM):
         where = _place(request, repetition)
         values = {name: value for name, value in spec.to_dict().items() if name != "device"}
         parts = {
-            "spec": values, "checkpoint": self.model.digest, "task": where[0], "prompt": ids,
+            "spec": values, **digests_of(self.model, spec), "task": where[0], "prompt": ids,
             "batch": self._batch,  # forwards and times are shares of a batch
         }  # fmt: skip
         return _Asked(spec, context, ids, where, key_of(parts))

@@ -270,3 +270,12 @@ def test_damaged_responses_are_refused():
     for wrong in ({"tokens": "x"}, {"value": []}, {"machine": 3}, {"ms": None}):
         with pytest.raises(ValueError, match="field of a response"):
             Response.from_dict(row | wrong)
+
+
+def test_other_weights_of_a_guider_ask_anew():
+    guided = DriftscopeLM("tiny-llada", unmasker="guided", eos="fill_safe")
+    request = asked("How many?", {"until": []})
+    key = guided._asked(request, 0).key
+    assert guided._asked(request, 0).key == key
+    guided.model = dataclasses.replace(guided.model, guider_digest=lambda spec: "other weights")
+    assert guided._asked(request, 0).key != key
