@@ -77,17 +77,20 @@ def share_of(spec: RunSpec, target: Target, tokens: float, recomputed: float) ->
         return simulate(spec, target, Assumptions(max(tokens, 1.0), share)).recomputed
 
     known = {0.0: work(0.0), 1.0: work(1.0)}
+
+    def distance(share: float) -> float:
+        return abs(known[share] - recomputed)
+
     for turn in range(TRIES):
-        near = min(known, key=lambda share: abs(known[share] - recomputed))
         below = [share for share in known if known[share] < recomputed]
         above = [share for share in known if known[share] >= recomputed]
-        if not below or not above or abs(known[near] - recomputed) <= NEAR * recomputed:
-            return near
+        if not below or not above or min(map(distance, known)) <= NEAR * recomputed:
+            break
         low, high = max(below), min(above)
         part = (recomputed - known[low]) / (known[high] - known[low])
         middle = low + (high - low) * (part if turn % 2 == 0 else 0.5)
         known[middle] = work(middle)
-    return min(known, key=lambda share: abs(known[share] - recomputed))
+    return min(known, key=distance)
 
 
 def recorded_info(trace: Trace) -> ModelInfo:

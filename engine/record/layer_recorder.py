@@ -64,8 +64,10 @@ class LayerRecorder(StepRecorder):
         if self._last is None:
             assert self._hooks is not None, "wrap_adapter comes before the first step"
             run, hooks = view.run, self._hooks
-            sizes = hooks.info.layers, run.length, run.answer_length, run.suffix_length
-            length, cells = run.length, self._narrowing.cells(*sizes)
+            length = run.length
+            cells = self._narrowing.cells(
+                hooks.info.layers, length, run.answer_length, run.suffix_length
+            )
             self._cells = cells
             self._last = LastValues(hooks.info, cells, length, hooks.dtype, hooks.device)
             if (experts := hooks.info.experts) is not None:

@@ -83,8 +83,6 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
 def _narrowed(trace: Trace) -> bool:
     """Whether the drifts of some layers, steps or positions were not recorded."""
     arrays = trace.arrays()
-    kept = tuple(len(arrays[name]) for name in ("drift_step", "recorded_layer"))
-    whole = trace.steps, arrays["plan"].shape[1]
-    return bool(len(arrays["drift"])) and (
-        kept != whole or len(arrays["recorded_position"]) != len(arrays["canvas"])
-    )
+    names = "drift_step", "recorded_layer", "recorded_position"
+    whole = [trace.steps, arrays["plan"].shape[1], len(arrays["canvas"])]
+    return bool(len(arrays["drift"])) and [len(arrays[name]) for name in names] != whole
