@@ -39,7 +39,7 @@ from engine.advise.space import searchable
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, make_out, positive
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.models.base import ModelInfo
@@ -75,6 +75,7 @@ def _advise(args: argparse.Namespace, session: Session) -> Advice:
     info = session.model_info(args.model)
     request, control = _request(args, info), Control()
     check_prompts(session, request.plain, request.prompts)
+    make_out(args.out)
     journal = Journal(args.out and args.out / "runs.jsonl")
     run = partial(session.run, control=control)
     advisor = Advisor(run, session.environment, info, request, journal, control)

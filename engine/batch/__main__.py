@@ -39,7 +39,7 @@ from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, batch_events, check_size
 from engine.batch.settings import PLAIN, NamedSpec, plain_decoding, read_specs
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, make_out, positive
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         recordings = _recordings(args)
         prompts, settings = prompts_from_flags(args), _settings(args)
         check_size(settings, prompts)
+        make_out(args.out)
         results = BatchResults(settings, prompts)
         first = 1 if args.estimate else None
         finished = _run(Session(folders), results, args.out, recordings, first)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 # With commas between groups of three digits, and maybe a fraction; a minus, as hyphen or as sign,
 # directly before it that follows no word.
 _NUMBER = re.compile(r"(?:(?<![\w)])[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
 _WORD = re.compile(r"\w+")
 _STOP = re.compile(r"<\|[a-z_]+\|>")
-DIGITS = 18  # of a number that are compared; the rest of a longer one is left out
+DIGITS = 18  # before and after the point that are compared; the rest of a longer one is left out
 
 
 def final_number(text: str) -> int | None:
@@ -17,25 +18,25 @@ def final_number(text: str) -> int | None:
 
     `18.00` is 18.
     """
-    found = _NUMBER.findall(_before_stop(text))
-    return _value(found[-1]) if found else None
+    value = _last_value(text)
+    return int(value) if value is not None and value == value.to_integral_value() else None
 
 
 def number_of(answer: str) -> int | None:
     """The number that an answer is, as `7`, `7.`, `-5` or `1,234`; None if it is no whole one."""
-    stripped = answer.strip().removesuffix(".")
-    return _value(stripped) if _NUMBER.fullmatch(stripped) else None
+    value = _value_of(answer)
+    return int(value) if value is not None and value == value.to_integral_value() else None
 
 
 def is_right(text: str, answer: str) -> bool:
     """Whether a text is right.
 
-    If `answer` is a number, the text's last number must be it; otherwise the text must have the
-    words and numbers of `answer`, all of them and no others.
+    If `answer` is a number, whole or with a fraction, the text's last number must be it; otherwise
+    the text must have the words and numbers of `answer`, all of them and no others.
     """
-    number = number_of(answer)
-    if number is not None:
-        return final_number(text) == number
+    value = _value_of(answer)
+    if value is not None:
+        return _last_value(text) == value
     return _WORD.findall(_before_stop(text)) == _WORD.findall(answer)
 
 
@@ -44,12 +45,20 @@ def fitting_length(tokens: int, block_length: int) -> int:
     return -(-tokens // block_length) * block_length
 
 
-def _value(number: str) -> int | None:
+def _last_value(text: str) -> Decimal | None:
+    found = _NUMBER.findall(_before_stop(text))
+    return _value(found[-1]) if found else None
+
+
+def _value_of(answer: str) -> Decimal | None:
+    stripped = answer.strip().removesuffix(".")
+    return _value(stripped) if _NUMBER.fullmatch(stripped) else None
+
+
+def _value(number: str) -> Decimal:
     whole, _, fraction = number.partition(".")
-    if fraction.strip("0"):
-        return None
-    sign, digits = (-1 if number[0] in "-\u2212" else 1), whole.lstrip("-\u2212").replace(",", "")
-    return sign * int(digits[:DIGITS])
+    sign, digits = ("-" if number[0] in "-\u2212" else ""), whole.lstrip("-\u2212").replace(",", "")
+    return Decimal(f"{sign}{digits[:DIGITS]}.{fraction[:DIGITS]}")
 
 
 def _before_stop(text: str) -> str:

@@ -20,7 +20,7 @@ from engine.guider.model import Guider
 from engine.models.tokenizer import Tokenizer
 from engine.serve.loaded_model import LoadedModel, check_context, make_job, prompt_ids
 from engine.tiny import corpus
-from engine.tiny.family import Problem, count_pieces
+from engine.tiny.family import Problem
 from engine.trace.metrics import Tally
 
 Questions = list[tuple[Problem, str]]
@@ -54,9 +54,12 @@ def resized(spec: RunSpec, prompt: str, length: int) -> RunSpec:
     return dataclasses.replace(spec, prompt=prompt, gen_length=length, steps=steps)
 
 
-def fitted(spec: RunSpec, one: Problem, prompt: str) -> RunSpec:
-    """The spec for a problem: the answer length is that of its own text, rounded up to a block."""
-    length = fitting_length(count_pieces(one.solution) + 1, spec.block_length)
+def fitted(spec: RunSpec, one: Problem, prompt: str, tokenizer: Tokenizer) -> RunSpec:
+    """The spec for a problem: the answer length is that of its own text, rounded up to a block.
+
+    The text's length is counted in the tokens of the model that answers, with its end of text.
+    """
+    length = fitting_length(len(tokenizer.encode(one.solution)) + 1, spec.block_length)
     return resized(spec, prompt, length)
 
 
@@ -75,7 +78,9 @@ def evaluate(
     forwards. An autoregressive model decodes one at a time.
     """
     specs = [
-        fitted(spec, one, prompt) if fit else dataclasses.replace(spec, prompt=prompt)
+        fitted(spec, one, prompt, model.tokenizer)
+        if fit
+        else dataclasses.replace(spec, prompt=prompt)
         for one, prompt in questions
     ]
     order = sorted(range(len(specs)), key=lambda index: specs[index].gen_length)

@@ -44,7 +44,7 @@ from engine.batch.outcome import outcome_of
 from engine.batch.prompts import drawn_prompts
 from engine.batch.settings import with_fields
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, make_out
 from engine.core.control import Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import RESULTS_README, update_section
@@ -197,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _say_time(session, asked)
             if args.estimate:
                 return
+            make_out(args.out)
             document = measure(asked, args.out, session)
             if document is None:
                 raise SystemExit("stopped; the same command continues")

@@ -49,10 +49,12 @@ class Sample:
         return cls(result, machine, resumed=True)
 
 
-def cut(spec: RunSpec, questions: Questions, batch: int, fit: bool) -> list[list[int]]:
+def cut(
+    model: LoadedModel | Guider, spec: RunSpec, questions: Questions, batch: int, fit: bool
+) -> list[list[int]]:
     """The indices of the questions in each batch: exactly the batches that `evaluate` makes."""
     lengths = [
-        fitted(spec, one, prompt).gen_length if fit else spec.gen_length
+        fitted(spec, one, prompt, model.tokenizer).gen_length if fit else spec.gen_length
         for one, prompt in questions
     ]
     order = sorted(range(len(questions)), key=lambda index: lengths[index])
@@ -86,7 +88,7 @@ class SharedExam:
         fit: bool,
     ) -> list[Sample]:
         """The samples in the order of the questions, on every process. Errors as `gather`'s."""
-        batches = cut(spec, questions, batch, fit)
+        batches = cut(model, spec, questions, batch, fit)
         weights = digests_of(model, spec)
         keys = [_keys(spec, weights, fit, [questions[i] for i in group]) for group in batches]
         missing = [i for i, own in enumerate(keys) if not all(key in self._held for key in own)]

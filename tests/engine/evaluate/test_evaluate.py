@@ -15,11 +15,11 @@ from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.evaluate.__main__ import main
 from engine.evaluate.comparison import _evaluate_one, time_prompts, timed_length
-from engine.evaluate.exam import evaluate, summarise
+from engine.evaluate.exam import evaluate, fitted, summarise
 from engine.models.loading.families import embedded_models
+from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
-from engine.tiny.family import count_pieces
 from tests.support.micro import ROOT
 
 
@@ -65,12 +65,29 @@ def test_an_answer_has_the_length_of_the_problems_own_text_in_the_order_of_the_p
     questions = exam_questions(4, 3)
     spec = RunSpec(gen_length=64, block_length=16, steps=32)
     results = evaluate(model, spec, questions, batch=3)
-    lengths = [fitting_length(count_pieces(one.solution) + 1, 16) for one, _ in questions]
+    texts = [model.tokenizer.encode(one.solution) for one, _ in questions]
+    lengths = [fitting_length(len(ids) + 1, 16) for ids in texts]
     assert [one.positions for one in results] == lengths
     assert len(set(lengths)) > 1
     assert [one.nfe for one in results] == [length // 2 for length in lengths]
     alone = [one for pair in questions for one in evaluate(model, spec, [pair])]
     assert [one.text for one in alone] == [one.text for one in results]
+
+
+def test_the_room_for_an_answer_is_counted_in_the_tokens_of_the_model_that_answers(model):
+    """The vocabulary of digits writes a number in up to three tokens."""
+    digits = Tokenizer(ASSETS / "models" / "tiny-qwen2-digits")
+    spec = RunSpec(gen_length=64, block_length=16, steps=32)
+    pairs = exam_questions(20, 7)
+    for tokenizer in (model.tokenizer, digits):
+        for one, prompt in pairs:
+            room = fitted(spec, one, prompt, tokenizer).gen_length
+            assert room == fitting_length(len(tokenizer.encode(one.solution)) + 1, 16)
+    longer = [
+        fitted(spec, *pair, digits).gen_length > fitted(spec, *pair, model.tokenizer).gen_length
+        for pair in pairs
+    ]
+    assert any(longer)
 
 
 def test_a_row_sums_up_the_results(model):
@@ -221,10 +238,12 @@ def test_samples_of_workers_would_not_be_kept_so_they_are_refused(tmp_path):
         main(options)
 
 
-def test_a_file_is_refused_as_the_folder_of_results(tmp_path):
+@pytest.mark.parametrize("command", ["evaluate", "batch", "advise"])
+def test_a_file_is_refused_as_the_folder_of_results(command, tmp_path):
     (tmp_path / "taken").write_text("")
+    options = ["--family", "short_problems", "--problems", "1", "--out", str(tmp_path / "taken")]
     with pytest.raises(SystemExit, match=r"^error: --out: .*taken cannot be made a folder"):
-        main(["--problems", "1", "--out", str(tmp_path / "taken")])
+        engine_main([command, *options])
 
 
 def test_long_prompts_have_answers_of_whole_blocks(model):
