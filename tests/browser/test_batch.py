@@ -26,15 +26,22 @@ def wait(page, state, done=0):
     )
 
 
+def has_focus(page, name):
+    """Wait until a button has the focus, and return it."""
+    page.wait_for_function("(name) => document.activeElement.id === name", arg=name)
+    return page.locator(f"#{name}")
+
+
 def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page):
     race = lasting_page(1440).open(app.link(gen_length="64", **{"a.steps": "64"}))
     page = race.page
     tab(race, "Many prompts")
     page.locator("#ds-batch-prompts textarea").fill("\n".join(PROMPTS))
-    page.locator("#ds-batch-run").click()
+    page.locator("#ds-batch-run").press("Enter")
     wait(page, "running", 1)
-    page.locator("#ds-batch-stop:not([disabled])").click()
+    has_focus(page, "ds-batch-stop").press("Enter")
     wait(page, "stopped", 1)
+    has_focus(page, "ds-batch-continue")
     done = int(page.locator("[data-batch]").get_attribute("data-done"))
     assert 1 <= done < 6
     race.settled()

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Focus } from "../src/race/focus.ts";
+import { Focus, taskKeys } from "../src/base/focus.ts";
 
 /** A node that can have the focus, in a document without anything else. */
 class Node {
@@ -16,7 +16,17 @@ class Node {
 
 const body = new Node();
 const page = Object.assign(new EventTarget(), { body, activeElement: body });
-Object.assign(globalThis, { document: page, HTMLElement: Node });
+/** What is told of a change of `disabled`. */
+let tell: () => void = () => undefined;
+class Watch {
+  constructor(told: () => void) {
+    tell = told;
+  }
+  observe(): void {
+    return;
+  }
+}
+Object.assign(globalThis, { document: page, HTMLElement: Node, MutationObserver: Watch });
 
 function send(name: string, target: Node): void {
   page.dispatchEvent(Object.defineProperty(new Event(name), "target", { value: target }));
@@ -49,4 +59,34 @@ test("a reader who leaves the race is not brought back", async () => {
   key.isConnected = false;
   focus.check();
   assert.equal(page.activeElement, body);
+});
+
+test("the stop button has the focus while a batch runs, and the run button after it", () => {
+  const buttons: Record<string, Node> = {};
+  const box = Object.assign(new Node(), {
+    querySelector: (id: string): Node => buttons[id.replace("#ds-batch-", "")],
+  });
+  for (const name of ["run", "estimate", "continue", "stop"])
+    buttons[name] = Object.assign(new Node(), { id: `ds-batch-${name}`, closest: () => box });
+  const { run, stop } = buttons;
+  buttons.continue.disabled = stop.disabled = true;
+  const root = Object.assign(new Node(), { contains: () => false });
+  new Focus(root as unknown as HTMLElement, taskKeys("batch"));
+  const move = (node: Node): void => {
+    node.focus();
+    send("focusin", node);
+  };
+  for (const node of Object.values(buttons)) node.focus = () => (page.activeElement = node);
+  move(run);
+  run.disabled = true;
+  tell();
+  assert.equal(page.activeElement, box); // nothing can be pressed yet
+  send("focusin", box);
+  stop.disabled = false;
+  tell();
+  assert.equal(page.activeElement, stop);
+  send("focusin", stop);
+  [stop.disabled, run.disabled] = [true, false]; // the batch is over
+  tell();
+  assert.equal(page.activeElement, run);
 });

@@ -1,6 +1,7 @@
 import type { Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { make, part, reachable, write } from "../base/dom.ts";
+import { Focus, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { Figure } from "../figures/figure.ts";
 import { frontFigure } from "./figures.ts";
@@ -13,12 +14,14 @@ const HELD = "driftscope-search"; // in the session's storage: the id of the sea
 /** The results of a search for settings: progress, the front, a table, and the chosen setting. */
 export class AdvicePart {
   private readonly root: HTMLElement;
+  private readonly focus: Focus;
   private front: SearchFront | null = null;
   private advice: Advice | null = null;
   private readonly figure = new Figure("advice-front", () => ({ run: this.front?.search ?? "" }));
 
   constructor(private readonly component: Component) {
     this.root = part(component.element, "[data-advice]");
+    this.focus = new Focus(this.root, taskKeys("advice"));
     this.find("front").append(this.figure.root);
     this.find("race-chosen").addEventListener("click", () => {
       if (this.advice?.chosen) this.race(this.advice.chosen.name);
@@ -74,6 +77,7 @@ export class AdvicePart {
     if (focused)
       box.querySelector<HTMLElement>(`[data-advice-race="${CSS.escape(focused)}"]`)?.focus();
     reachable(box);
+    this.focus.check();
     this.list("searched", advice.caches.map(searchedWords));
     this.list("untested", advice.not_tested);
     this.draw();

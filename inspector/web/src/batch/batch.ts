@@ -1,6 +1,7 @@
 import type { Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { part, reachable, write } from "../base/dom.ts";
+import { Focus, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { Figure } from "../figures/figure.ts";
 import { QUANTITY_OPTIONS } from "../inspect/quantities.ts";
@@ -28,6 +29,7 @@ interface Recordings {
 /** The results of many prompts: progress, figures by setting, aggregates and a table by prompt. */
 export class Batch {
   private readonly root: HTMLElement;
+  private readonly focus: Focus;
   private front: Front | null = null;
   private settings: Setting[] = [];
   private rows: Row[] = [];
@@ -43,6 +45,7 @@ export class Batch {
 
   constructor(private readonly component: Component) {
     this.root = part(component.element, "[data-batch]");
+    this.focus = new Focus(this.root, taskKeys("batch"));
     this.find("agreement").append(this.agreement.root);
     this.fillChoices();
     for (const [name, write_] of Object.entries(this.files()))
@@ -175,6 +178,7 @@ export class Batch {
     write(this.find("page"), `Page ${this.page + 1} of ${pages}`);
     this.find<HTMLButtonElement>("earlier").disabled = this.page === 0;
     this.find<HTMLButtonElement>("later").disabled = this.page === pages - 1;
+    this.focus.check();
     this.drawAgreement();
   }
 

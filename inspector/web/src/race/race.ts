@@ -1,5 +1,6 @@
 import type { Component } from "../base/component.ts";
 import { part, reachable, write } from "../base/dom.ts";
+import { Focus, RACE_KEYS } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { chosenSteps } from "../inspect/chosen_steps.ts";
 import type { Spot } from "../inspect/cursor.ts";
@@ -8,9 +9,9 @@ import { serverSlices } from "../inspect/server_slices.ts";
 import { installGlossary } from "../page/glossary.ts";
 import { LONG_ANSWER } from "./blocks.ts";
 import { RaceCharts } from "./charts.ts";
+import { tendDropdowns } from "./dropdown.ts";
 import { askQuestion, tellStanding } from "./events.ts";
 import { FilmPanel } from "./film/panel.ts";
-import { Focus } from "./focus.ts";
 import { drawHead } from "./head.ts";
 import { started } from "./lane.ts";
 import { LaneView } from "./lane_view.ts";
@@ -85,7 +86,8 @@ export class Race {
       align: () => this.transport.mode,
       frames: () => this.transport.frames(),
     });
-    this.focus = new Focus(this.root, this.main ? "#ds-buttons" : null);
+    if (this.main) tendDropdowns();
+    this.focus = new Focus(this.root, this.main ? RACE_KEYS : null);
     this.speech = new Speech(this.find("spoken"), this.store, () =>
       headline(this.store, this.transport.frames()),
     );
