@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { noteWords, otherWords, stateWords } from "../src/race/head.ts";
 import { sentences } from "../src/race/speech.ts";
+import { Store } from "../src/race/store.ts";
 import { finished, laneEnd, raceOf, steps } from "./races.ts";
 
 test("a finished race says where it was measured", () => {
@@ -9,16 +10,18 @@ test("a finished race says where it was measured", () => {
 });
 
 test("a refused request did not start, and a new one is queued", () => {
-  const store = raceOf(steps([0]), []);
+  const store = new Store();
   store.take({ run: null, state: "failed", message: "no", lanes: {} });
   assert.equal(stateWords(store, false), "Not started");
   assert.equal(stateWords(store, true), "Waiting for a place …");
 });
 
-test("a refusal after a finished race does not say where that was measured", () => {
+test("a refusal names what the lanes still show, and not where that was measured", () => {
   const store = finished();
   store.take({ run: null, state: "failed", message: "no", lanes: {} });
-  assert.equal(stateWords(store, false), "Not started");
+  assert.equal(stateWords(store, false), "Not started; below: the last race");
+  store.state = "example";
+  assert.equal(stateWords(store, false), "Not started; below: the recorded example");
 });
 
 test("the note is the server's message, else that of a lane that failed", () => {

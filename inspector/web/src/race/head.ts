@@ -11,10 +11,17 @@ export interface HeadNews {
   question: string | null;
 }
 
-/** The state of a race in a few words. */
+const STANDING: Record<string, string | undefined> = {
+  example: "the recorded example",
+  imported: "the imported run",
+};
+
+/** The state of a race in a few words; after a refusal, what the lanes still show. */
 export function stateLabel(store: Store, queued: boolean): string {
   const state = queued ? "queued" : store.state;
-  return store.refusal && !queued ? "Not started" : (STATES[state] ?? state);
+  if (!store.refusal || queued) return STATES[state] ?? state;
+  if (!store.started.length) return "Not started";
+  return "Not started; below: " + (STANDING[state] ?? "the last race");
 }
 
 /** The state of a race in words, with where it was measured. */
