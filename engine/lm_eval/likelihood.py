@@ -110,8 +110,8 @@ def log_likelihood(
 
 def greedy_check(
     model: LoadedModel, spec: RunSpec, context: list[int], target: list[int]
-) -> tuple[bool, float]:
-    """Whether plain decoding gives exactly the target, and its GFLOPs (Nie et al. 2025).
+) -> tuple[bool, int, float]:
+    """Whether plain decoding gives exactly the target, its forwards and GFLOPs (Nie et al. 2025).
 
     It decodes one token a step, the most confident one first, in one block of the target's length,
     or in the blocks of a model with block-causal attention.
@@ -125,6 +125,8 @@ def greedy_check(
         dtype=spec.dtype, device=spec.device, seed=spec.seed,
     )  # fmt: skip
     state = Denoiser(make_job(model, plain, [context]))
-    flops = sum(int(event.flops.sum()) for event in denoise(state))
+    forwards, flops = 0, 0
+    for event in denoise(state):
+        forwards, flops = forwards + event.forwards, flops + int(event.flops.sum())
     found: list[int] = state.ids[0, state.run.prompt_length :].tolist()
-    return found[: len(target)] == target, flops / 1e9
+    return found[: len(target)] == target, forwards, flops / 1e9

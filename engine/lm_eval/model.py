@@ -233,7 +233,8 @@ class DriftscopeLM(TemplateLM):
         disable_tqdm: bool = False,
         **kwargs: Any,
     ) -> list[tuple[float, bool]]:
-        return [self._scored(context, target).value for _, context, target in requests]
+        start = [self.prefix_token_id]  # of a text without a context
+        return [self._scored(context or start, target).value for _, context, target in requests]
 
     def _check_unguided(self) -> None:
         if self.spec.cfg_scale:
@@ -269,13 +270,13 @@ class DriftscopeLM(TemplateLM):
         reset_peak_memory(adapter.device)
         start = time.perf_counter()
         value = log_likelihood(adapter, context, target, self._samples, self._batch, self.spec.seed)
-        greedy, spent = False, 0.0
+        greedy, forwards, spent = False, 0, 0.0
         if self._greedy:
-            greedy, spent = greedy_check(self.model, self.spec, context, target)
+            greedy, forwards, spent = greedy_check(self.model, self.spec, context, target)
         text = len(context), len(context) + len(target)
         return Response(
             tokens=len(target),
-            forwards=self._samples * len(factors(adapter.info, *text)) + len(target) * self._greedy,
+            forwards=self._samples * len(factors(adapter.info, *text)) + forwards,
             ms=1e3 * (time.perf_counter() - start),
             machine=self._machine(),
             value=(value, greedy),

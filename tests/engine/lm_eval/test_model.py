@@ -227,6 +227,28 @@ def test_a_prompt_longer_than_a_spec_holds_is_decoded(model, caplog):
         guided.generate_until([asked(prompt, {"until": []})])
 
 
+def test_tokens_without_a_context_follow_the_start_of_a_text():
+    model = DriftscopeLM("tiny-llada", mc_num=2)
+    target, start = model.tok_encode("So 4."), [model.prefix_token_id]
+    alone, started = model._loglikelihood_tokens(
+        [
+            (("", "So 4."), [], target),
+            (("", "So 4."), start, target),
+        ]
+    )
+    assert alone == started
+
+
+def test_the_greedy_check_of_a_block_model_counts_its_forwards_of_whole_blocks():
+    model = DriftscopeLM("tiny-block", greedy=True, mc_num=1)
+    context, target = (model.tok_encode(text) for text in ("Ann has 3 apples.", " four"))
+    _, forwards, _ = greedy_check(model.model, model.spec, context, target)
+    response = model._scored(context, target)
+    assert forwards > len(target)
+    text = len(context), len(context) + len(target)
+    assert response.forwards == len(factors(model.model.adapter.info, *text)) + forwards
+
+
 def test_the_greedy_text_is_told_from_another():
     model = DriftscopeLM("tiny-llada", greedy=True, mc_num=1, gen_length=16, steps=16)
     spec = dataclasses.replace(model.spec, block_length=16)
@@ -235,8 +257,9 @@ def test_the_greedy_text_is_told_from_another():
     for _ in denoise(state):
         pass
     target = state.ids[0, len(context) :].tolist()
-    greedy, gflops = greedy_check(model.model, spec, context, target)
+    greedy, forwards, gflops = greedy_check(model.model, spec, context, target)
     assert greedy
+    assert forwards == len(target)  # one token a forward
     assert gflops > 0
     other = [*target[:-1], target[-1] - 1]
     assert not greedy_check(model.model, spec, context, other)[0]
