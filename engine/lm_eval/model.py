@@ -25,9 +25,10 @@ from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
-from engine.lm_eval.options import flag, spec_of
+from engine.lm_eval.options import flag, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
+from engine.models.tokenizer import Messages
 from engine.serve import environment
 from engine.serve.loaded_model import digests_of, make_job, suffix_ids
 from engine.serve.model_pool import ModelPool
@@ -45,10 +46,14 @@ def cut(text: str, stops: Sequence[str]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """A request for a text: its spec, its context as text and ids, its place and its key."""
+    """A request for a text: its spec, its context as text and ids, its place and its key.
+
+    `turns` are those of a context in the chat template, else empty.
+    """
 
     spec: RunSpec
     context: str
+    turns: Messages
     ids: list[int]
     where: Place
     key: str
@@ -97,6 +102,7 @@ class DriftscopeLM(TemplateLM):
         self.model = ModelPool(folders).load(self.spec)
         self.responses = Responses(self.processes, folder)
         self._unknown: set[str] = set()
+        self._turns: dict[str, Messages] = {}  # by the text that the template made of them
 
     # The harness gathers by these. Up to 0.4.11 it reads `accelerator` and torch.distributed.
 
@@ -159,9 +165,11 @@ class DriftscopeLM(TemplateLM):
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         """The text of the turns. Raises ValueError naming `chat` if the model has no template."""
-        return self.model.tokenizer.chat_text(
-            [(turn["role"], turn["content"]) for turn in chat_history], add_generation_prompt
-        )
+        turns = tuple((turn["role"], turn["content"]) for turn in chat_history)
+        text = self.model.tokenizer.chat_text(turns, add_generation_prompt)
+        if add_generation_prompt:
+            self._turns[text] = turns
+        return text
 
     def chat_template(self, chat_template: bool | str = False) -> str:
         """The template's source; the harness keeps it beside the results."""
@@ -308,13 +316,14 @@ class DriftscopeLM(TemplateLM):
         suffix = suffix_ids(spec, self.model.tokenizer)
         context_ids = self.tok_encode(context) or [self.prefix_token_id]
         ids = self._fitted(context_ids, spec.gen_length + len(suffix))
-        where = _place(request, repetition)
+        where, turns = _place(request, repetition), self._turns.get(context, ())
         values = {name: value for name, value in spec.to_dict().items() if name != "device"}
         parts = {
             "spec": values, **digests_of(self.model, spec), "task": where[0], "prompt": ids,
             "batch": self._batch,  # forwards and times are shares of a batch
+            **({"turns": turns} if turns else {}),
         }  # fmt: skip
-        return _Asked(spec, context, ids, where, key_of(parts))
+        return _Asked(spec, context, turns, ids, where, key_of(parts))
 
     def _generation(self, given: dict[str, Any]) -> RunSpec:
         """The spec of a request's generation arguments; others than GENERATION give a warning."""
@@ -337,7 +346,7 @@ class DriftscopeLM(TemplateLM):
 
     def _decode(self, spec: RunSpec, asked: Sequence[_Asked]) -> Iterator[Response]:
         """The responses of one batch; prompts are decoded from their ids, so of any length."""
-        own = [_prompted(spec, one.context) for one in asked]
+        own = [prompted(spec, one.context, one.turns) for one in asked]
         for job in split(
             make_job(self.model, own[0], [one.ids for one in asked], sequence_specs=own)
         ):
@@ -362,21 +371,10 @@ class DriftscopeLM(TemplateLM):
         """Write the run card of a text; a prompt that a spec cannot hold has none."""
         if self._cards is None or len(one.context) > MAX_PROMPT_CHARS:
             return
-        spec = _prompted(one.spec, one.context).to_dict()
+        spec = prompted(one.spec, one.context, one.turns).to_dict()
         model = {"name": one.spec.model, "digest": self.model.digest}
         results = {"text": response.text, "steps": response.forwards}
         write_card(self._cards, one.where, spec, {"model": model, "results": results})
-
-
-def _prompted(spec: RunSpec, context: str) -> RunSpec:
-    """The spec with its prompt, which only a guider reads; empty if it is too long for a spec."""
-    fits = len(context) <= MAX_PROMPT_CHARS
-    if not fits and spec.unmasker == "guided":
-        raise ValueError(
-            f"unmasker: guided decoding takes prompts of at most {MAX_PROMPT_CHARS} characters, "
-            f"this one has {len(context)}; choose another unmasker"
-        )
-    return dataclasses.replace(spec, prompt=context if fits else "", chat=False)
 
 
 def _repetitions(requests: Sequence[Any]) -> Iterator[int]:

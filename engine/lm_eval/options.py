@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
 
 from engine import catalog
 from engine.batch.flags import DEFAULTS
 from engine.config.knobs import describe_fields, text_knobs
-from engine.config.spec import RunSpec
+from engine.config.spec import MAX_PROMPT_CHARS, RunSpec
+from engine.models.tokenizer import Messages
 
 NOT_ARGUMENTS = ("prompt", "chat", "model")
 
@@ -55,3 +56,20 @@ def flag(name: str, value: bool | str) -> bool:
     if found is None:
         raise ValueError(f"{name}: {value!r} is neither true nor false")
     return found
+
+
+def prompted(spec: RunSpec, context: str, turns: Messages) -> RunSpec:
+    """The spec with its prompt, which only a guider reads; empty if it is too long for a spec.
+
+    `turns` are those that the context holds in the model's chat template, if it has one: a guider
+    reads them in its own. Raises ValueError naming `unmasker` if a guider gets no prompt.
+    """
+    fits = len(context) <= MAX_PROMPT_CHARS
+    if not fits and spec.unmasker == "guided":
+        raise ValueError(
+            f"unmasker: guided decoding takes prompts of at most {MAX_PROMPT_CHARS} characters, "
+            f"this one has {len(context)}; choose another unmasker"
+        )
+    if turns and fits:
+        return replace(spec, prompt="", messages=tuple(turns), chat=True)
+    return replace(spec, prompt=context if fits else "", chat=False)

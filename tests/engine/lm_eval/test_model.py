@@ -24,8 +24,9 @@ from engine.lm_eval.likelihood import (
     log_likelihood,
 )
 from engine.lm_eval.model import DriftscopeLM, cut
+from engine.lm_eval.options import prompted
 from engine.lm_eval.responses import Response
-from engine.serve.loaded_model import make_job
+from engine.serve.loaded_model import make_job, prompt_ids
 from engine.tiny.corpus import exam_questions
 from tests.support.micro import MASK, MicroAdapter, fill, make_info
 
@@ -247,6 +248,25 @@ def test_the_greedy_check_of_a_block_model_counts_its_forwards_of_whole_blocks()
     assert forwards > len(target)
     text = len(context), len(context) + len(target)
     assert response.forwards == len(factors(model.model.adapter.info, *text)) + forwards
+
+
+def test_a_guider_reads_the_turns_of_a_templated_context_in_its_own_template():
+    knobs = {"guided.prompt": "own_template"}
+    model = DriftscopeLM("tiny-llada", unmasker="guided", eos="fill_safe", batch_size=2, **knobs)
+    questions = [prompt for _, prompt in exam_questions(2, 7, family="short_problems")]
+    contexts = [model.apply_chat_template([{"role": "user", "content": q}]) for q in questions]
+    until = {"until": []}
+    model.generate_until([asked(text, until) for text in contexts])
+    found = [model.responses.find(model._asked(asked(text, until), 0).key) for text in contexts]
+    for question, response in zip(questions, found, strict=True):
+        spec = dataclasses.replace(model.spec, prompt=question, chat=True)
+        alone = Denoiser(make_job(model.model, spec, [prompt_ids(spec, model.model.tokenizer)]))
+        assert sum(event.forwards for event in denoise(alone)) >= response.forwards
+        assert model.model.tokenizer.decode(list(alone.answer(0).ids)) == response.text
+    raw = prompted(model.spec, contexts[0], ())
+    assert (raw.prompt, raw.messages, raw.chat) == (contexts[0], (), False)
+    own = prompted(model.spec, contexts[0], [("user", questions[0])])
+    assert (own.prompt, own.messages, own.chat) == ("", (("user", questions[0]),), True)
 
 
 def test_the_greedy_text_is_told_from_another():
