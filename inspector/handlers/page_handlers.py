@@ -266,7 +266,7 @@ class Handlers:
         except ValueError as error:
             said = self.form.labelled(error_text(error))
             text = f"The settings of the link are invalid ({said}). The defaults are shown."
-            return [messages.notice("failed", text), None]
+            return [messages.notice("invalid_link", text), None]
 
     def is_live(self, request: gr.Request) -> bool:
         """Whether a run of the visitor goes on."""

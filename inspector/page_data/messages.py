@@ -127,7 +127,10 @@ def news(record: RaceRecord, since: Mapping[Lane, int]) -> str:
 
 
 def notice(state: str, message: str = "") -> str:
-    """A message without a run, with state `empty` or `failed`. The page keeps its lanes."""
+    """A message without a run, with state `empty`, `failed` or `invalid_link`.
+
+    The page keeps its lanes.
+    """
     return to_json({"run": None, "state": state, "message": message[:1_000], "lanes": {}})
 
 

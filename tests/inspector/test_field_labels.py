@@ -55,4 +55,5 @@ def test_the_plan_and_a_refused_run_name_the_control(handlers, form, session, re
 def test_a_link_that_is_refused_names_the_control(handlers, request_of):
     notice, *_ = handlers.restore(request_of(**{"b.gen_length": "-4"}))
     said = json.loads(notice)["message"]
+    assert json.loads(notice)["state"] == "invalid_link"
     assert "(Lane B, Answer length: -4 is outside 1 to 1024" in said

@@ -16,6 +16,17 @@ test("a refused request did not start, and a new one is queued", () => {
   assert.equal(stateWords(store, true), "Waiting for a place …");
 });
 
+test("a link that was refused stays so after a run", () => {
+  const store = new Store();
+  store.take({ run: null, state: "invalid_link", message: "no", lanes: {} });
+  assert.deepEqual([store.refusal, store.invalidLink], [true, true]);
+  store.take({ run: "a", state: "imported", reset: true, lanes: {} });
+  assert.deepEqual([store.refusal, store.invalidLink], [false, true]);
+  const other = new Store();
+  other.take({ run: null, state: "failed", message: "no", lanes: {} });
+  assert.deepEqual([other.refusal, other.invalidLink], [true, false]);
+});
+
 test("a refusal names what the lanes still show, and not where that was measured", () => {
   const store = finished();
   store.take({ run: null, state: "failed", message: "no", lanes: {} });

@@ -155,11 +155,11 @@ test("a link to a view that needs a recording says which key records", () => {
 });
 
 test("what is left to press is not said where the key would do nothing", () => {
-  const fine = { refused: false, recordable: true, seen: false };
+  const fine = { invalid: false, recordable: true, seen: false };
   const [run, record] = [{ press: "run" }, { press: "record", level: "layers" }] as const;
   assert.deepEqual([worthSaying(run, fine), worthSaying(record, fine)], [true, true]);
-  assert.equal(worthSaying(run, { ...fine, refused: true }), false, "the defaults are shown");
+  assert.equal(worthSaying(run, { ...fine, invalid: true }), false, "the defaults are shown");
   assert.equal(worthSaying(run, { ...fine, seen: true }), false);
   assert.equal(worthSaying(record, { ...fine, recordable: false }), false);
-  assert.equal(worthSaying(record, { ...fine, seen: true, refused: true }), true);
+  assert.equal(worthSaying(record, { ...fine, seen: true, invalid: true }), true);
 });

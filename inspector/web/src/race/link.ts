@@ -178,8 +178,8 @@ export function missing(wanted: Wanted, { link, state, level }: Shown): Missing 
 
 /** What tells whether it helps to say what is left to press. */
 export interface Standing {
-  /** The last request, which may be the link itself, was refused. */
-  refused: boolean;
+  /** The settings of the link were refused, so the page has others. */
+  invalid: boolean;
   /** The race can be recorded, and the view of the link is open. */
   recordable: boolean;
   /** The run of the link was on the page before. */
@@ -187,9 +187,9 @@ export interface Standing {
 }
 
 /** Whether to say what is left to press: not if the key would do nothing, or something else. */
-export function worthSaying(left: Missing, { refused, recordable, seen }: Standing): boolean {
+export function worthSaying(left: Missing, { invalid, recordable, seen }: Standing): boolean {
   if (left.press === "record") return recordable;
-  return !seen && !(left.press === "run" && refused);
+  return !seen && !(left.press === "run" && invalid);
 }
 
 /** What is left to press, in words; `before` are the steps of the runs that each lane continues. */

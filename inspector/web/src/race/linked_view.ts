@@ -106,7 +106,7 @@ export class LinkedView {
     const unrun = left?.press === "run" || left?.press === "branch";
     this.seen ||= !store.busy && store.started.length > 0 && !unrun;
     const recordable = name === this.wanted.look && canRecord(this.inspector);
-    const standing = { refused: store.refusal, recordable, seen: this.seen };
+    const standing = { invalid: store.invalidLink, recordable, seen: this.seen };
     this.left = left && worthSaying(left, standing) ? left : null;
     part(this.root, "[data-linked]").hidden = !this.left;
     if (!this.left) return;

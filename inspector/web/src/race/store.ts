@@ -36,6 +36,8 @@ export class Store {
   link: LinkSource | null = null;
   /** The last request was refused; the lanes are those of the run before. */
   refusal = false;
+  /** The settings of the link that opened the page were refused: it brought nothing. */
+  invalidLink = false;
   /** The page has asked for something and waits for its end. */
   held = false;
 
@@ -61,7 +63,8 @@ export class Store {
   take(news: News): boolean {
     if (news.run === null) {
       this.message = news.message ?? "";
-      if (news.state === "failed") this.refusal = true;
+      this.invalidLink ||= news.state === "invalid_link";
+      if (news.state === "failed" || news.state === "invalid_link") this.refusal = true;
       if (news.state === "empty" && !this.run) this.state = "empty";
       return true;
     }
