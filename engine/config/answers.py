@@ -18,14 +18,12 @@ def final_number(text: str) -> int | None:
 
     `18.00` is 18.
     """
-    value = _last_value(text)
-    return int(value) if value is not None and value == value.to_integral_value() else None
+    return _whole(_last_value(text))
 
 
 def number_of(answer: str) -> int | None:
     """The number that an answer is, as `7`, `7.`, `-5` or `1,234`; None if it is no whole one."""
-    value = _value_of(answer)
-    return int(value) if value is not None and value == value.to_integral_value() else None
+    return _whole(_value_of(answer))
 
 
 def is_right(text: str, answer: str) -> bool:
@@ -53,6 +51,10 @@ def _last_value(text: str) -> Decimal | None:
 def _value_of(answer: str) -> Decimal | None:
     stripped = answer.strip().removesuffix(".")
     return _value(stripped) if _NUMBER.fullmatch(stripped) else None
+
+
+def _whole(value: Decimal | None) -> int | None:
+    return None if value is None or value != value.to_integral_value() else int(value)
 
 
 def _value(number: str) -> Decimal:
