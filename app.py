@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -118,7 +119,11 @@ def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
 
 
 def main() -> None:
-    """Start the app; Gradio reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT."""
+    """Start the app; Gradio reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT.
+
+    SIGTERM ends it as Ctrl-C does, so that the folder of visitors' files is removed.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = Settings.of(os.environ)
     publish.unpack(ASSETS)
     decorate = zero_decorator() if settings.zero else None  # before the import of torch
