@@ -37,13 +37,15 @@ class NoSettingError(ValueError):
 class CacheSearch:
     """What the search of a cache has found so far.
 
-    `grid` is the number of its settings; `predictions` by name; `measured` the last figures of
+    `grid` is the number of its settings, `others` that of published and fitted settings beside
+    them; `predictions` by name; `measured` the last figures of
     each setting by name; `references` the names of the published settings, `fitted` those of the
     settings that follow from recorded drifts; `runs` those of the candidates.
     """
 
     cache: str
     grid: int
+    others: int = 0
     references: tuple[str, ...] = ()
     fitted: tuple[str, ...] = ()
     predictions: dict[str, Prediction] = field(default_factory=dict)
@@ -89,6 +91,7 @@ def search_cache(
     known = [one.spec for one in references]
     own = without_repeats([*known, *derived])[len(known) :]
     new = without_repeats([*known, *own, *settings])[len(known) + len(own) :]
+    found.others = len(known) + len(own) + len(new) - len(without_repeats(settings))
     drawn = random.Random(request.seed).sample(new, min(len(new), MOST_PREDICTED))
     sample, found.fitted = [*own, *drawn], tuple(_named(one).name for one in own)
     for done, named in enumerate([*references, *map(_named, sample)], 1):
@@ -100,19 +103,33 @@ def search_cache(
             continue
         yield Progress(f"predicting {cache}", done, len(references) + len(sample))
     candidates = [one for one in map(_named, sample) if one.name in found.predictions]
-    first, start = request.first_prompts, measuring.done
     _fit(found)
     fitted_ones = [one for one in candidates if one.name in found.fitted]
     half = promising(fitted_ones, found.predictions, request.keep, 1)
     others = [one for one in candidates if one not in half]
     half += spread(others, found.predictions, request.candidates // 2 - len(half))
+    start = measuring.done
+    for progress in _rounds(request, found, candidates, half, measuring):
+        found.runs = measuring.done - start
+        yield progress
+    found.runs = measuring.done - start
+
+
+def _rounds(
+    request: AdviceRequest,
+    found: CacheSearch,
+    candidates: Sequence[NamedSpec],
+    half: Sequence[NamedSpec],
+    measuring: Measuring,
+) -> Iterator[Progress]:
+    """Run `half` of the candidates, then others that are promising after it, then the better."""
+    first = request.first_prompts
     yield from _measure(found, measuring, half, first, request)
     _fit(found)
     rest = [one for one in candidates if one not in half]
     more = promising(rest, found.predictions, request.keep, request.candidates - len(half))
     yield from _measure(found, measuring, more, first, request)
     yield from halve(request, found, [*half, *more], first, measuring)
-    found.runs = measuring.done - start
 
 
 def halve(

@@ -102,7 +102,7 @@ def trace_of(run: ForeignRun, numbering: Numbering | None = None) -> Trace:
     answer = "".join(run.text_of(token) or "" for token in shown)
     meta = {
         "version": VERSION,
-        "reason": "done" if None not in _final(run) else "stopped",
+        "reason": "done" if None not in _final(run)[:end] else "stopped",
         "spec": {
             "prompt": run.prompt, "model": run.model, "gen_length": len(run.start),
             "block_length": run.block_length, "steps": len(run.commits),

@@ -97,6 +97,8 @@ test("the chosen setting is named with its figures, and what is missing is said"
 test("a search says its size against the grid and how its predictions ranked", () => {
   const text = searchedWords(ADVICE.caches[0]);
   assert.match(text, /8 runs chose among 10 settings; all of them would be 40 runs \(20 %\)/);
+  const before = searchedWords({ ...ADVICE.caches[0], runs: 0 });
+  assert.match(before, /^dual: no candidate of 10 settings was run yet/);
   assert.match(text, /over 5 settings: 0\.50 for what is kept;/);
   assert.match(text, /6 runs of settings drawn at random\.$/);
 });

@@ -42,7 +42,7 @@ test("a token of an imported run without a confidence was not filled in", () => 
   const token = a.at[0];
   assert.ok(token);
   token.sure = null;
-  assert.match(describe(a, 0, 2, false), /confidence not known · unmasked at step 1/);
+  assert.match(describe(a, 0, 2), /confidence not known · unmasked at step 1/);
 });
 
 test("a lane without times keeps the race from being aligned by time", () => {
@@ -57,9 +57,10 @@ test("a lane without times keeps the race from being aligned by time", () => {
 
 test("unknown forwards and rows are not shown as numbers", () => {
   const store = imported();
-  const shown = Object.fromEntries(stats(store.lanes.b, 2, store.timed));
+  const shown = Object.fromEntries(stats(store.lanes.b, 2));
   assert.equal(shown.Forwards, "–");
   assert.equal(shown.Time, "–");
+  assert.notEqual(Object.fromEntries(stats(store.lanes.a, 2)).Time, "–", "lane A has times");
   assert.equal(shown["Masks left"], "2");
   assert.equal(pill(store.lanes.b, 1), "step 1");
 });
@@ -70,6 +71,7 @@ test("every view but Compare says that the file does not have its data", () => {
   const empty = emptyViews([lane, lane]);
   assert.match(empty.get("drift") ?? "", /another engine: its file has no drifts/);
   assert.match(empty.get("time") ?? "", /no FLOPs/);
+  assert.match(empty.get("guider") ?? "", /file does not say whether a guider/);
   assert.equal(empty.has("compare"), false);
 });
 

@@ -180,7 +180,7 @@ test("the strip tells the counts, and that causal attention keeps what is before
     stripWords(FRAME, { step, layer: 0 }, stripOf(DRIFT, attention), attention);
   assert.equal(
     words(1, "bidirectional"),
-    "Step 2, layer 1: answer token 2 had just been unmasked. 1 answer token before it and 1 from it on drifted by more than 0.001.",
+    "Lane A, step 2, layer 1: answer token 2 had just been unmasked. 1 answer token before it and 1 from it on drifted by more than 0.001.",
   );
   assert.match(words(1, "causal"), /so 0 of them drift\.$/);
   assert.match(words(0, "causal"), /no token was unmasked in the previous step\.$/);

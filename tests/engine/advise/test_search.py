@@ -16,7 +16,7 @@ from engine.advise.search import (
     search_cache,
     spread,
 )
-from engine.advise.space import grid, with_cache
+from engine.advise.space import grid, with_cache, without_repeats
 from engine.batch.journal import Journal
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
@@ -109,6 +109,22 @@ def test_settings_that_follow_from_recorded_drifts_are_predicted_and_one_is_run(
     run = [name for name in found.fitted if name in found.measured]
     assert run
     assert {CacheAdvice(found).origin(name) for name in run} == {"fitted"}
+
+
+def test_runs_are_counted_while_they_are_made_and_settings_beside_the_grid_are_told():
+    ratios = (0.3, 0.4, 0.45)
+    derived = [with_cache(BASE, "dllm_cache", {"dllm_cache.recompute_ratio": r}) for r in ratios]
+    request, measuring = setup(Engine())
+    settings = grid(BASE, "dllm_cache")
+    found = CacheSearch("dllm_cache", len(settings))
+    steps = search_cache(request, found, settings, derived, "llada", predict, measuring)
+    counts = [found.runs for _ in steps]
+    assert 0 in counts
+    assert len(set(counts)) > 3
+    assert found.runs == counts[-1] > 0
+    known = [found.measured[name].named.spec for name in found.references]
+    assert len(settings) + found.others == len(without_repeats([*settings, *known, *derived]))
+    assert found.others > len(ratios)
 
 
 def test_accuracy_that_plain_decoding_lacks_is_named_and_the_runs_are_kept(tmp_path):

@@ -64,6 +64,12 @@ def test_both_forms_give_the_same_trace():
     assert one.step_map().tolist() != other.step_map().tolist()
 
 
+def test_a_mask_in_the_padding_leaves_the_text_whole():
+    padded = MAP | {"tokens": ["a", "<e>", "b", None], "step_map": [2, 1, 2, None]}
+    assert trace(padded | {"end_tokens": ["<e>"]}).meta["reason"] == "done"
+    assert trace(padded).meta["reason"] == "stopped"
+
+
 def test_a_trace_of_ids_has_the_prompt_and_the_masks():
     found = trace(IDS)
     arrays = found.arrays()

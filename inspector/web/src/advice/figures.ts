@@ -101,5 +101,5 @@ function nearestWords(found: readonly Judged[], x: number, y: number): string {
     Math.hypot((one.speed_up - x) / Math.max(x, 0.1), (100 * one.kept.share - y) / 20);
   const near = found.reduce((best, one) => (far(one) < far(best) ? one : best));
   const where = near.tested ? "on new prompts" : "on prompts of the search";
-  return `${near.name}: ${speedWords(near)} times as fast, keeps ${keptWords(near.kept)} ${where}`;
+  return `${near.name}: ${speedWords(near)} times as fast, keeps ${keptWords(near)} ${where}`;
 }

@@ -17,7 +17,7 @@ export const COLUMNS: readonly { head: string; cell: (row: Point) => string }[] 
   { head: "from", cell: (row) => FROM[row.from] },
   { head: "prompts", cell: (row) => `${row.prompts} ${row.tested ? "new" : "of the search"}` },
   { head: "times as fast (95 %)", cell: speedWords },
-  { head: "kept (95 %)", cell: (row) => keptWords(row.kept) },
+  { head: "kept (95 %)", cell: (row) => keptWords(row) },
   {
     head: "gained, lost",
     cell: ({ kept }) => (!kept || kept.p === null ? "–" : `${kept.gained}, ${kept.lost}`),

@@ -1,7 +1,7 @@
 /** Sentences of a search for settings. */
 import { number, percent, plural } from "../base/format.ts";
 import { about } from "../race/progress.ts";
-import type { Advice, CacheAdvice, Kept, Measured, SearchFront } from "./messages.ts";
+import type { Advice, CacheAdvice, Measured, SearchFront } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
   new: "Starting.",
@@ -35,15 +35,17 @@ export function kindWords(of: string): string {
   return KINDS[of] ?? of;
 }
 
-/** A kept share with its interval. */
-export function keptWords(kept: Kept | null): string {
+/** A kept share with its interval, which a single prompt does not have. */
+export function keptWords({ kept, prompts }: Pick<Measured, "kept" | "prompts">): string {
   if (!kept) return "cannot be judged";
+  if (prompts < 2) return percent(kept.share);
   return `${percent(kept.share)} (${percent(kept.low)} to ${percent(kept.high)})`;
 }
 
-/** A speed-up with its interval. */
+/** A speed-up with its interval, which a single prompt does not have. */
 export function speedWords(one: Measured): string {
   const [own, low, high] = [one.speed_up, one.speed_up_low, one.speed_up_high];
+  if (one.prompts < 2) return own.toFixed(2);
   return `${own.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)})`;
 }
 
@@ -55,7 +57,7 @@ export function chosenWords({ chosen, finished, request }: Advice): string {
     return `Plain decoding: the final test accepted no setting that keeps ${asked} (${kindWords(request.of)}).`;
   return (
     `${chosen.name}: ${speedWords(chosen)} times as fast as plain decoding, ` +
-    `${keptWords(chosen.kept)} ${kindWords(request.of)} on ${plural(chosen.prompts, "new prompt")}; ` +
+    `${keptWords(chosen)} ${kindWords(request.of)} on ${plural(chosen.prompts, "new prompt")}; ` +
     `${percent(chosen.recomputed)} of the rows recomputed. Asked for: ${asked}.`
   );
 }
@@ -63,8 +65,11 @@ export function chosenWords({ chosen, finished, request }: Advice): string {
 /** A sentence on the search of a method: its size, and how well the predictions ranked. */
 export function searchedWords(one: CacheAdvice): string {
   const share = one.grid_runs ? one.runs / one.grid_runs : null;
+  const of = plural(one.grid, "setting");
   const parts = [
-    `${one.cache}: ${plural(one.runs, "run")} chose among ${plural(one.grid, "setting")}; all of them would be ${plural(one.grid_runs, "run")} (${percent(share)})`,
+    one.runs
+      ? `${one.cache}: ${plural(one.runs, "run")} chose among ${of}; all of them would be ${plural(one.grid_runs, "run")} (${percent(share)})`
+      : `${one.cache}: no candidate of ${of} was run yet`,
   ];
   const { kept, time, settings } = one.correlations;
   const ranks = [

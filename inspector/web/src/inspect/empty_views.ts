@@ -22,10 +22,15 @@ export interface LaneFacts {
 }
 
 /** What a run lacks for a view: one not recorded at its level, or one of another engine. */
-export function levelWords(view: Pick<View, "level">, foreign = false, causal = false): string {
+export function levelWords(
+  view: Pick<View, "level" | "foreign">,
+  foreign = false,
+  causal = false,
+): string {
   if (causal && RECORDED.includes(view.level)) return CAUSAL;
   const words = LEVEL_WORDS[view.level];
-  if (foreign) return `This run was decoded by another engine: its file has no ${words}.`;
+  if (foreign)
+    return view.foreign ?? `This run was decoded by another engine: its file has no ${words}.`;
   return "This run has no recorded " + words + ".";
 }
 

@@ -290,8 +290,9 @@ export class Inspector {
       const unread = this.readable && store.lanes[lane].start && this.slices.get(lane, FRAME);
       return unread && isMissing(unread) ? unread.missing : null;
     }
-    if (hasLevel(frame, view.level)) return "";
-    const lacks = levelWords(view, store.lanes[this.cursor.now.lane].foreign, frame.causal);
+    const { foreign } = store.lanes[this.cursor.now.lane];
+    if (hasLevel(frame, view.level) && !(foreign && view.foreign)) return "";
+    const lacks = levelWords(view, foreign, frame.causal);
     if (!canRecord(this) || lacks === CAUSAL) return lacks;
     return lacks + " Press Record above to run it again, without timing, with the recorder on.";
   }

@@ -76,6 +76,8 @@ export interface View {
   documents?: readonly string[];
   /** What is said of a run that has no data for the view, whatever its level. */
   without?: string;
+  /** What is said of a run of another engine, whose file has nothing for the view. */
+  foreign?: string;
   about: string;
   /** What it says of branches, where the page can branch. */
   branching?: string;

@@ -20,6 +20,7 @@ import {
 import {
   ASKS,
   lessonLink,
+  nameInAddress,
   Progress,
   verdictWords,
   type Choice,
@@ -91,6 +92,8 @@ export class Learn {
       event.preventDefault();
       void this.judge();
     });
+    for (const name of ["lesson-number", "lesson-select"])
+      this.find(name).addEventListener("input", () => this.drawVerdict("ask", ""));
     this.find("lesson-next").addEventListener("click", () => {
       const next = this.now && this.entries.at(this.entries.indexOf(this.now) + 1);
       if (next) void this.turnTo(next);
@@ -150,6 +153,7 @@ export class Learn {
   private async enter(entry: Entry): Promise<void> {
     this.leave();
     this.now = entry;
+    nameInAddress(entry.lesson.key);
     this.start = null;
     this.drawPages();
     this.drawTexts(entry.lesson);
@@ -177,6 +181,7 @@ export class Learn {
   private openTeachers(): void {
     this.leave();
     this.now = null;
+    nameInAddress(TEACHERS);
     this.drawPages();
     this.drawMarks();
   }
@@ -343,8 +348,10 @@ export class Learn {
     const empty = lesson.answer === "pin" ? pinned.position === null : !given;
     if (empty) return this.drawVerdict("ask", ASKS[lesson.answer]);
     if (this.start === null) return this.drawVerdict("ask", UNREAD);
-    const answered = await this.component.server.check(lesson.key, this.laneB, given, pinned);
+    const { server } = this.component;
+    const answered = await server.check(lesson.key, this.laneB, given, pinned).catch(() => null);
     if (!this.shows(lesson)) return;
+    if (answered === null) return this.drawVerdict("ask", UNREAD);
     const verdict = JSON.parse(answered) as Verdict;
     this.drawVerdict(verdict.right ? "yes" : "no", verdictWords(verdict));
     if (verdict.right) progress.right = true;

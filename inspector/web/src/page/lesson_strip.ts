@@ -66,7 +66,7 @@ export function stripWords(
   cells: readonly StripCell[],
   attention: Attention,
 ): string {
-  const where = `Step ${spot.step + 1}, layer ${spot.layer + 1}: `;
+  const where = `Lane A, step ${spot.step + 1}, layer ${spot.layer + 1}: `;
   const newest = newestAt(frame, spot.step);
   if (newest < 0) return where + "no token was unmasked in the previous step.";
   const head = `${where}answer token ${newest - frame.prompt + 1} had just been unmasked. `;

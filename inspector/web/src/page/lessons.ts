@@ -106,3 +106,11 @@ export const ASKS: Record<Lesson["answer"], string> = {
 export function lessonLink(key: string): string {
   return location.origin + location.pathname + "?lesson=" + key;
 }
+
+/** Name a lesson in the page's address if that names one already, so that a reload opens it. */
+export function nameInAddress(key: string): void {
+  const address = new URL(location.href);
+  if (!address.searchParams.has("lesson")) return;
+  address.searchParams.set("lesson", key);
+  history.replaceState(history.state, "", address);
+}

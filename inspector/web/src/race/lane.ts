@@ -1,4 +1,5 @@
 import { joined, type Piece } from "../base/pieces.ts";
+import { UNTIMED } from "../inspect/view.ts";
 import type { ImageMessage, LaneEnd, LaneName, LaneStart, RowMessage } from "./messages.ts";
 
 /** One step of a lane; `places` are the answer tokens that it committed. */
@@ -62,6 +63,12 @@ export class Lane {
   /** Whether another engine decoded it, so that its rows, forwards and FLOPs are not known. */
   get foreign(): boolean {
     return this.start?.lacks.includes("costs") ?? false;
+  }
+
+  /** Whether its times may be shown: they are known, and without the time of recording. */
+  get timed(): boolean {
+    if (!this.start) return false;
+    return !UNTIMED.includes(this.start.record) && !this.start.lacks.includes("times");
   }
 
   /** The images of the prompt, in order. */

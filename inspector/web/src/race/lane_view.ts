@@ -9,8 +9,6 @@ import { Grid, type GridDrawing, type GridEvents } from "./tokens.ts";
 /** What a lane is drawn with. */
 export interface LaneDrawing extends Omit<GridDrawing, "lane"> {
   lane: Lane;
-  /** Whether the times of the run may be shown. */
-  timed: boolean;
 }
 
 /** A lane on the page: its title, its numbers, its tokens and its answer. */
@@ -41,13 +39,13 @@ export class LaneView {
 
   /** Draw the lane. */
   draw(drawing: LaneDrawing): void {
-    const { lane, frame, timed } = drawing;
+    const { lane, frame } = drawing;
     const { start } = lane;
     this.box.classList.toggle("ds-absent", !start);
     write(this.find("title"), start ? start.title : "Lane " + this.name.toUpperCase());
     write(this.find("pill"), pill(lane, frame));
     this.drawProgress(lane, frame);
-    this.drawStats(start ? stats(lane, frame, timed) : []);
+    this.drawStats(start ? stats(lane, frame) : []);
     this.strips.draw(lane.images);
     drawAnswer(this.find("answer"), lane, frame);
     if (!started(lane)) return;

@@ -239,7 +239,7 @@ export class Race {
     const told = lane && started(lane);
     const frames = this.transport.frames();
     this.find("readout").classList.toggle("ds-told", Boolean(target));
-    const words = told && describe(lane, target.place, frames[target.lane], this.store.timed);
+    const words = told && describe(lane, target.place, frames[target.lane]);
     write(this.find("readout"), words || UNREAD);
   }
 
@@ -253,7 +253,6 @@ export class Race {
       otherFrame: frames[other],
       colour: this.find<HTMLSelectElement>("colour").value,
       folding: this.find<HTMLSelectElement>("blocks").value === "folded",
-      timed: this.store.timed,
     });
     if (!lanes[name].start) return;
     const { dataset } = this.root;

@@ -1,5 +1,5 @@
 /** What the page says of a race: its state, its headline, and the numbers of a lane. */
-import { duration, number, plural } from "../base/format.ts";
+import { duration, number, percent, plural } from "../base/format.ts";
 import { quoted } from "../base/pieces.ts";
 import type { Frame } from "../inspect/view.ts";
 import type { Lane } from "./lane.ts";
@@ -81,7 +81,7 @@ export function chips(store: Store): string[] {
   const out: string[] = [];
   if (found.speedup !== null) {
     const [a, b] = found.forwards;
-    out.push((b === null ? "–" : plural(b, "forward")) + " instead of " + number(a));
+    if (a !== null && b !== null) out.push(`${plural(b, "forward")} instead of ${number(a)}`);
     const [textA, textB] = found.text_forwards;
     if (textA && textB) out.push(`${textB} instead of ${textA} up to the end of the text`);
   }
@@ -95,9 +95,8 @@ function agreement(found: Summary): string[] {
   }
   if (found.same_text) return ["every token agrees"];
   if (found.agreement === null || found.first_divergence === null) return [];
-  const share = Math.floor(found.agreement * 100 + 1e-9);
   const first = found.first_divergence + 1;
-  return [`${share} % of tokens agree, first difference at token ${first}`];
+  return [`${percent(found.agreement)} of tokens agree, first difference at token ${first}`];
 }
 
 /** Whether a right answer is a number, such as 7, -5 or 1,234. */
@@ -132,8 +131,9 @@ function mark(right: boolean | null): string {
   return right ? " ✓" : " ✗";
 }
 
-/** Names and values of a lane's numbers in a frame; `timed`: whether its times may be shown. */
-export function stats(lane: Lane, frame: number, timed: boolean): [string, string][] {
+/** Names and values of a lane's numbers in a frame. */
+export function stats(lane: Lane, frame: number): [string, string][] {
+  const { timed } = lane;
   const spent = timed ? lane.clock[frame] : NaN;
   const rate = spent ? (lane.tokensBeforeEnd(frame) / spent) * 1000 : null;
   return [

@@ -1,4 +1,3 @@
-import { UNTIMED } from "../inspect/view.ts";
 import { Lane, started, type StartedLane } from "./lane.ts";
 import {
   LANES,
@@ -126,11 +125,9 @@ export class Store {
     return this.held || this.live || this.state === "recording";
   }
 
-  /** Whether the times of the run may be shown. */
+  /** Whether the times of all lanes may be shown. */
   get timed(): boolean {
-    return this.started.every(
-      ({ start }) => !UNTIMED.includes(start.record) && !start.lacks.includes("times"),
-    );
+    return this.started.every((lane) => lane.timed);
   }
 
   /** Whether another engine decoded a lane, so that the race cannot be run again here. */

@@ -93,7 +93,7 @@ export class TokenCard {
     if (!lane || !started(lane)) return;
     const name = place.lane.toUpperCase();
     this.node.ariaLabel = `Token ${place.place + 1} of lane ${name}`;
-    write(this.facts, describe(lane, place.place, frame, inspector.store.timed));
+    write(this.facts, describe(lane, place.place, frame));
     const position = lane.start.prompt.length + place.place;
     const { step } = inspector.follow(place.lane);
     const layer = inspector.cursor.pinned.layer ?? 0;

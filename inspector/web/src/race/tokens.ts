@@ -243,8 +243,8 @@ function blockOf(lane: StartedLane, place: number): number {
   return Math.floor((place + (lane.start.shared ?? 0)) / lane.start.block);
 }
 
-/** A token of the answer in a frame, in words; with its time if the race is `timed`. */
-export function describe(lane: StartedLane, place: number, frame: number, timed: boolean): string {
+/** A token of the answer in a frame, in words; with its time if that is known. */
+export function describe(lane: StartedLane, place: number, frame: number): string {
   const head = `${lane.name.toUpperCase()} · token ${place + 1} · `;
   const token = lane.token(place, frame);
   const block = `block ${blockOf(lane, place) + 1}`;
@@ -253,7 +253,7 @@ export function describe(lane: StartedLane, place: number, frame: number, timed:
   if (token.fixed) return `${head}${text} · ${lane.knownWords(place)}`;
   const unsure = lane.foreign ? "confidence not known" : "filled in, no confidence";
   const sure = token.sure === null ? unsure : "confidence " + token.sure.toFixed(3);
-  const time = timed ? `, ${duration(lane.clock[token.row + 1])}` : "";
+  const time = lane.timed ? `, ${duration(lane.clock[token.row + 1])}` : "";
   const when = `unmasked at step ${lane.stepNumber(token.row)}${time}`;
   return head + text + " · " + sure + " · " + when + " · " + block;
 }

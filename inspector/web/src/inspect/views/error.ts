@@ -241,6 +241,10 @@ function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
   drawVariation(panel, found, shown);
   const mean = data.mean_tv.values[probe];
   const size = Number.isNaN(mean) ? "–" : tvText(mean);
+  if (!found.length) {
+    write(note, `${shown}: no token was predicted.`);
+    return;
+  }
   const head = `${shown}: ${plural(found.length, "prediction")}, mean total variation ${size}. `;
   const named = flips.slice(0, 8).map(predictionWords).join("; ") + (flips.length > 8 ? "; …" : "");
   const tail = flips.length

@@ -60,6 +60,8 @@ export const guider = viewOf<GuiderData>({
   level: "off",
   source: { view: "guider", part: "facts" },
   documents: ["time"],
+  foreign:
+    "This run was decoded by another engine: its file does not say whether a guider checked its tokens.",
   about:
     "A small autoregressive model, the guider, checks the tokens that the diffusion model drafts in each step. They are accepted up to the first mismatch (FlashDLM). " +
     "A grey cell with a dot was not checked.",
