@@ -57,6 +57,11 @@ def test_a_link_opens_a_lesson_and_its_question_is_checked(course):
     last = int(trace.step_map()[shown][:end].argmax()) + 1
     assert answer(page, str(last + 1)).startswith("Not yet")
     assert answer(page, str(last)).startswith(f"Right. Token {last} was unmasked last")
+    page.locator("[data-lesson-check]").click()
+    verdict = page.locator("[data-lesson-verdict]")
+    verdict.filter(has_text="Right.").wait_for()
+    page.locator("[data-lesson-number]").fill(str(last + 1))
+    assert verdict.inner_text() == ""
     assert not page.evaluate(DONE)
     scrub = page.locator("#ds-learn [data-scrub]")
     scrub.focus()
@@ -88,6 +93,7 @@ def test_each_action_is_marked_and_back_restores_the_cursor(course):
     slider.press("End")
     page.wait_for_function(DONE)
     assert cursor(page) != before
+    assert page.url.endswith("?lesson=drift")
     page.locator('[data-lessons] [data-key="clocks"]').click()
     page.wait_for_function(READY.format("schedule"))
     page.wait_for_function(DONE)
