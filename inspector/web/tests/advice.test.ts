@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { frontFigure } from "../src/advice/figures.ts";
 import { points, type Advice, type Measured } from "../src/advice/messages.ts";
 import { settingRows } from "../src/advice/table.ts";
-import { chosenWords, searchedWords, stateWords } from "../src/advice/words.ts";
+import { chosenWords, requestWords, searchedWords, stateWords } from "../src/advice/words.ts";
 
 function measured(
   name: string,
@@ -18,7 +18,7 @@ function measured(
 }
 
 const ADVICE: Advice = {
-  request: { keep: 0.9, of: "accuracy", search_prompts: 4, held_back_prompts: 8 },
+  request: { keep: 0.9, of: "accuracy", search_prompts: 4, held_back_prompts: 8, candidates: 8 },
   finished: true,
   chosen: {
     ...measured("dual: fast", 3, 0.95),
@@ -92,6 +92,12 @@ test("the chosen setting is named with its figures, and what is missing is said"
   );
   assert.match(chosenWords({ ...ADVICE, chosen: null }), /^Plain decoding: .* at least 90 %/);
   assert.match(chosenWords({ ...ADVICE, finished: false }), /nothing is chosen yet/);
+});
+
+test("a search says what it was asked for", () => {
+  const words = requestWords(ADVICE);
+  assert.match(words, /^Asked for: at least 90 % \(right answers, .*\), 4 prompts for the search/);
+  assert.match(words, /and 8 others for the final test, at most 8 candidates of a method\.$/);
 });
 
 test("a search says its size against the grid and how its predictions ranked", () => {

@@ -7,7 +7,7 @@ import { Figure } from "../figures/figure.ts";
 import { frontFigure } from "./figures.ts";
 import { points, type Advice, type SearchFront } from "./messages.ts";
 import { settingRows, settingTable } from "./table.ts";
-import { chosenWords, searchedWords, stateWords } from "./words.ts";
+import { chosenWords, requestWords, searchedWords, stateWords } from "./words.ts";
 
 const HELD = "driftscope-search"; // in the session's storage: the id of the search that is shown
 
@@ -78,7 +78,7 @@ export class AdvicePart {
       box.querySelector<HTMLElement>(`[data-advice-race="${CSS.escape(focused)}"]`)?.focus();
     reachable(box);
     this.focus.check();
-    this.list("searched", advice.caches.map(searchedWords));
+    this.list("searched", [requestWords(advice), ...advice.caches.map(searchedWords)]);
     this.list("untested", advice.not_tested);
     this.draw();
   }

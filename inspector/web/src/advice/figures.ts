@@ -73,17 +73,17 @@ function ofOrigin(
     series.push(bar([x, x], [100 * kept.low, 100 * kept.high]));
     series.push(bar([speed_up_low, speed_up_high], [100 * kept.share, 100 * kept.share]));
   }
-  const dots = (name: string, of: readonly Judged[], size: number, alpha: number): Series => ({
+  const marks = (name: string, of: readonly Judged[], mark: Series["mark"]): Series => ({
     name,
     kind: "points",
     colour,
-    size,
-    alpha,
+    mark,
+    size: mark ? 3 : 5,
     xs: of.map((one) => one.speed_up),
     ys: of.map((one) => 100 * one.kept.share),
   });
-  if (others.length) series.push(dots(`${name}, search prompts only`, others, 3, 0.5));
-  if (tested.length) series.push(dots(`${name}, new prompts`, tested, 5, 1));
+  if (others.length) series.push(marks(`${name}, search prompts only`, others, "cross"));
+  if (tested.length) series.push(marks(`${name}, new prompts`, tested, undefined));
   return series;
 }
 

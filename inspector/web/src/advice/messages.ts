@@ -43,7 +43,13 @@ export interface CacheAdvice {
 
 /** The advice so far. */
 export interface Advice {
-  request: { keep: number; of: string; search_prompts: number; held_back_prompts: number };
+  request: {
+    keep: number;
+    of: string;
+    search_prompts: number;
+    held_back_prompts: number;
+    candidates: number;
+  };
   finished: boolean;
   chosen: (Measured & { cache: string; preset: object; query: string; card: object }) | null;
   /** Method and name of the settings that no other beats. */

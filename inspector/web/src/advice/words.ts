@@ -62,6 +62,16 @@ export function chosenWords({ chosen, finished, request }: Advice): string {
   );
 }
 
+/** What a search was asked for, which the form may not show after a reload. */
+export function requestWords({ request }: Advice): string {
+  const { keep, of, search_prompts, held_back_prompts, candidates } = request;
+  return (
+    `Asked for: at least ${percent(keep)} (${kindWords(of)}), ` +
+    `${plural(search_prompts, "prompt")} for the search and ${number(held_back_prompts)} others ` +
+    `for the final test, at most ${plural(candidates, "candidate")} of a method.`
+  );
+}
+
 /** A sentence on the search of a method: its size, and how well the predictions ranked. */
 export function searchedWords(one: CacheAdvice): string {
   const share = one.grid_runs ? one.runs / one.grid_runs : null;
