@@ -29,9 +29,9 @@ from inspector.server.throttle import coalesce
 
 MAX_HZ = 2.0  # a page asks for the steps in between, see `Handlers.news`
 RUNS: dict[str, Any] = {
-    "concurrency_limit": 32,
+    "concurrency_limit": 128,
     "concurrency_id": "runs",
-}  # above the engine's limit of waiting runs
+}  # far above the engine's limit of waiting runs: paused runs, which do not wait, count here too
 MAX_ERROR_CHARS = 1_000
 RESERVED = (  # query keys that are not settings
     "view", "deep_link", "logs", "lesson", "cursor", "look", "show", "align", "colour", "branch",

@@ -99,6 +99,6 @@ def launch_options(page: Page) -> dict[str, Any]:
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": page.trace_bytes,
-        "state_session_capacity": 64, "max_threads": 64,
+        "state_session_capacity": 64, "max_threads": 192,
         "app_kwargs": {"middleware": [gate], "routes": [bundle_route(), *page.routes]},
     }  # fmt: skip

@@ -7,6 +7,8 @@ import pytest
 
 from engine.advise.service import SearchService
 from engine.batch.service import BatchService
+from engine.serve.fair_queue import MAX_WAITING
+from inspector.handlers.page_handlers import RUNS
 from inspector.page.layout import build, launch_options
 from tests.support.browser import ROOT
 
@@ -76,6 +78,12 @@ def test_launch_options_are_known_to_gradio(demo):
 
     assert set(launch_options(demo)) <= set(inspect.signature(demo.launch).parameters)
     assert launch_options(demo)["ssr_mode"] is False
+
+
+def test_paused_runs_leave_places_and_threads_to_others(demo):
+    paused = RUNS["concurrency_limit"] - MAX_WAITING
+    assert paused >= 100  # three classes that press Pause
+    assert launch_options(demo)["max_threads"] >= RUNS["concurrency_limit"] + 64
 
 
 def loaded_after(statement, *modules):
