@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -17,7 +18,8 @@ from inspector.protocol import LANES, Control, Lane
 
 MIN_STORE_BYTES = 256_000_000
 LIFETIME_S = 6 * 3_600.0
-TRACE_BYTES = 24_000  # measured size of a trace beside its arrays: spec, token texts, objects
+TRACE_BYTES = 24_000  # measured size of a trace beside its arrays, meta and pieces
+PIECE_BYTES = 113  # measured size of the bytes of a token id in memory, beside its arrays
 KNOWN_PROBLEMS = 2_000
 KEPT_RUNS = 63
 KEPT_VISITORS = 10_000
@@ -92,7 +94,26 @@ class RaceRecord:
         with self.lock:
             held = [*self.started().values(), *self.recorded.values()]
             arrays = [array.nbytes for trace in held for array in trace.arrays().values()]
-            return sum(arrays) + TRACE_BYTES * len(held)
+            beside = [
+                TRACE_BYTES
+                + memory_of(trace.meta)
+                + PIECE_BYTES * (len(trace.pieces) + len(trace.guider_pieces))
+                for trace in held
+            ]
+            return sum(arrays) + sum(beside)
+
+
+def memory_of(document: object) -> int:
+    """The bytes of memory of a JSON document: 40 times those of its text if it is all brackets."""
+    size, left = 0, [document]
+    while left:
+        value = left.pop()
+        size += sys.getsizeof(value)
+        if isinstance(value, Mapping):
+            left += [*value, *value.values()]
+        elif isinstance(value, (list, tuple)):
+            left += value
+    return size
 
 
 def store_bytes(trace_bytes: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.config.images import MAX_IMAGES, image_rows
 from engine.core.events import PARTS, REASONS
-from engine.trace.npz import BadArchive, read_npz
+from engine.trace.npz import BadArchive, check_meta_size, read_npz
 from engine.trace.schema import (
     ADDED_AFTER,
     MAX_LAYERS,
@@ -88,6 +88,7 @@ def _all_cells(drift: np.ndarray) -> dict[str, np.ndarray]:
 
 def _read_json(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
     document = json.loads(data)
+    check_meta_size(len(json.dumps(document["meta"])))
     arrays = {}
     for name, item in document["arrays"].items():
         dtype = SCHEMA[name][0]

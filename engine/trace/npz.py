@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 from engine.trace.schema import SCHEMA
 
 META = "meta"
+MAX_META_BYTES = 4_000_000  # as JSON; 100,000 characters of prompt have at most 1.2 MB
 CHUNK = 2**16
 LEVEL = 1  # of compression: twice as fast as 6, and drifts become 5 % larger
 MOST_RATIO = 1_032  # deflate cannot expand more
@@ -24,7 +25,7 @@ METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class BadArchive(ValueError):
-    """An archive that does not hold what it declares; the message says what is wrong."""
+    """A file that does not hold what it declares, or too much; the message says what is wrong."""
 
 
 def write_npz(file: IO[bytes], meta: bytes, arrays: Mapping[str, np.ndarray]) -> None:
@@ -38,6 +39,14 @@ def write_npz(file: IO[bytes], meta: bytes, arrays: Mapping[str, np.ndarray]) ->
                 raw = array.reshape(-1).view(np.uint8)
                 for start in range(0, len(raw), CHUNK):
                     member.write(raw[start : start + CHUNK].data)
+
+
+def check_meta_size(size: int) -> None:
+    """Refuse a meta of more than MAX_META_BYTES as JSON: in memory it may have 44 times as many."""
+    if size > MAX_META_BYTES:
+        raise BadArchive(
+            f"trace: meta is larger than {MAX_META_BYTES // 1_000_000} MB; shorten the texts in it"
+        )
 
 
 def read_npz(file: IO[bytes], size: int, limit: int) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -79,6 +88,8 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> 
         count = math.prod(shape)
         if min(shape) < 0 or member.tell() + count * dtype.itemsize != info.file_size:
             raise BadArchive(f"trace: {name} declares another size than it has")
+        if name == META:
+            check_meta_size(count)
         array = np.empty(count, dtype)
         _fill(member, array.view(np.uint8))
     return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)

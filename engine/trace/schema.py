@@ -121,6 +121,7 @@ MAX_POSITIONS = 16_384
 MAX_ID = 2**24
 MAX_LAYERS = 1_024
 MAX_STEPS = 4_096
+MAX_PIECES = 2**20  # tokens whose bytes a trace holds; in memory each has 113 bytes more
 
 
 def empty_arrays() -> dict[str, np.ndarray]:
@@ -163,7 +164,11 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     steps, positions = sizes["S"], sizes["T"]
     if not 0 < positions <= MAX_POSITIONS:
         raise ValueError(f"trace: between 1 and {MAX_POSITIONS} positions expected")
-    for symbol, name, most in (("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS)):
+    limits = (
+        ("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS),
+        ("P", "tokens in piece_id", MAX_PIECES), ("Q", "tokens in guider_piece_id", MAX_PIECES),
+    )  # fmt: skip
+    for symbol, name, most in limits:
         if sizes[symbol] > most:
             raise ValueError(f"trace: at most {most} {name} expected")
     per_step = (("R", "plan"), ("A", "planned"), ("U", "guided_count"))

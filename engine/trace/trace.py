@@ -28,7 +28,7 @@ from engine.trace import columns
 from engine.trace.cells import EVERY, full_cells, known_layers
 from engine.trace.file_format import MAX_BYTES, VERSION, read_document
 from engine.trace.growing import GrowingArray
-from engine.trace.npz import write_npz
+from engine.trace.npz import check_meta_size, write_npz
 from engine.trace.schema import MAX_POSITIONS, MAX_STEPS, SCHEMA, check_arrays, empty_arrays
 
 SMALL_BYTES = 2_000_000
@@ -215,10 +215,14 @@ class Trace:
         return buffer.getvalue()
 
     def to_json(self) -> str:
-        """A small trace as a JSON document; ValueError if it is larger than SMALL_BYTES."""
+        """A small trace as a JSON document.
+
+        Raises ValueError if its arrays are larger than SMALL_BYTES or its meta is too large.
+        """
         arrays = self.arrays()
         if sum(a.nbytes for a in arrays.values()) > SMALL_BYTES:
             raise ValueError("trace: too large for JSON; save it as .npz")
+        check_meta_size(len(json.dumps(self.meta)))
         rows = {k: {"shape": a.shape, "data": _plain(a)} for k, a in arrays.items()}
         return json.dumps({"meta": self.meta, "arrays": rows})
 
@@ -264,6 +268,7 @@ class Trace:
 
     def _write(self, file: IO[bytes], limit: int) -> None:
         arrays, meta = self.arrays(), json.dumps(self.meta).encode()
+        check_meta_size(len(meta))
         held = len(meta) + sum(array.nbytes for array in arrays.values())
         if held > limit - SMALL_BYTES:
             raise ValueError(

@@ -1,8 +1,18 @@
 """The store keeps its budget, the live_runs knows who runs what, answers are remembered."""
 
+import json
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
-from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
+from engine.trace.trace import Trace
+from inspector.run_store import (
+    KnownProblems,
+    LiveRuns,
+    RaceRecord,
+    RunStore,
+    memory_of,
+    store_bytes,
+)
 
 
 class Flags:
@@ -123,3 +133,23 @@ def test_known_problems():
 def test_the_budget_holds_two_of_the_largest_traces_and_is_never_small():
     assert store_bytes(64_000_000) == 256_000_000
     assert store_bytes(1_600_000_000) == 3_200_000_000
+
+
+def test_the_size_of_a_race_includes_its_meta_and_its_token_bytes(traces):
+    small, lists = full_record(traces), 10_000
+    large = Trace.from_bytes(traces["a"].to_bytes())
+    large.meta["extra"] = [[] for _ in range(lists)]
+    large._pieces |= {i: b"" for i in range(10**6, 10**6 + lists)}
+    record = full_record(traces | {"a": large})
+    grown = record.nbytes() - small.nbytes()
+    assert 160 * lists < grown < 260 * lists
+    assert small.nbytes() < 1_000_000
+
+
+def test_the_memory_of_a_document_is_that_which_python_takes():
+    text = "[" + ",".join(['{"":' * 50 + "[]" + "}" * 50] * 500) + "]"
+    tracemalloc.start()
+    document = json.loads(text)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken <= memory_of(document) < 1.5 * taken

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from engine.config.images import image_rows
 from engine.trace.file_format import MAX_JSON_BYTES, VERSION
+from engine.trace.npz import MAX_META_BYTES
+from engine.trace.schema import MAX_ID, MAX_PIECES
 from engine.trace.trace import Trace
 from tests.engine.trace.test_trace import traced
 
@@ -314,3 +316,38 @@ def test_numbers_of_another_kind_in_json_are_refused(trace, name, value):
     document = json.loads(trace.to_json())
     document["arrays"][name]["data"][0] = value
     refused(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("kind", ["npz", "json"])
+def test_a_meta_that_would_fill_the_memory_is_refused(trace, kind):
+    """Millions of empty lists pack a thousandfold, and each has 64 bytes in memory."""
+    extra = {"extra": [[]] * (MAX_META_BYTES // 3)}
+    document = {"meta": trace.meta | extra, "arrays": {}}
+    data = rewritten(trace, {}, **extra) if kind == "npz" else json.dumps(document).encode()
+    with pytest.raises(ValueError, match="trace: meta is larger than 4 MB; shorten the texts"):
+        Trace.from_bytes(data)
+
+
+def test_a_meta_that_no_reader_takes_is_not_written(trace):
+    large = Trace.from_bytes(trace.to_bytes())
+    large.meta["message"] = "x" * MAX_META_BYTES
+    for write in (large.to_bytes, large.to_json):
+        with pytest.raises(ValueError, match="trace: meta is larger"):
+            write()
+
+
+def test_a_long_prompt_of_characters_outside_the_basic_plane_is_read(trace):
+    prompt = "\U0001f600" * 100_000
+    found = Trace.from_bytes(rewritten(trace, {}, spec=trace.meta["spec"] | {"prompt": prompt}))
+    assert found.meta["spec"]["prompt"] == prompt
+
+
+@pytest.mark.parametrize("prefix", ["", "guider_"])
+def test_more_tokens_than_any_vocabulary_has_are_refused(trace, prefix):
+    change = {
+        f"{prefix}piece_id": np.arange(MAX_PIECES + 1, dtype=np.int32),
+        f"{prefix}piece_end": np.zeros(MAX_PIECES + 1, np.int32),
+    }
+    wide = trace.meta["model"] | {"vocab_size": MAX_ID}
+    with pytest.raises(ValueError, match=f"tokens in {prefix}piece_id expected"):
+        Trace.from_bytes(rewritten(trace, change, model=wide))
