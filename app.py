@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = Settings.of(os.environ)
+    keep_uploads_apart(os.environ)
     publish.unpack(ASSETS)
     decorate = zero_decorator() if settings.zero else None  # before the import of torch
 
@@ -145,6 +147,14 @@ def main() -> None:
     searches = SearchService(served, settings.public)
     page = build(served, ASSETS / "examples", batches, searches)
     page.launch(**launch_options(page))
+
+
+def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:
+    """Give uploads a folder of their own, unless one is set.
+
+    Gradio's default is shared with other apps, so that their files could not be told from old ones.
+    """
+    environment.setdefault("GRADIO_TEMP_DIR", str(Path(gettempdir(), "driftscope-uploads")))
 
 
 def zero_decorator() -> Any:

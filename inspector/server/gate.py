@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -13,12 +13,13 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inspector.server.request_checks import SESSION, Refused, check_body
+from inspector.server.upload_folder import UploadFolder
 
 API = "/gradio_api/"
 MAX_JSON_BYTES = 1_000_000
 FORM_BYTES = 1_000_000  # around the files of an upload
 MIN_FOLDER_BYTES = 2_000_000_000
-STALE_S = 3_600
+NO_SPACE = "upload: the server has no space for files now; try again in an hour"
 BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"/(monitoring|login|logout|runs)(/|$)"
     r"|/gradio_api/(proxy=|file=https?:|file/|stream/|process_recording|deep_link|dev/|profiling/"
@@ -39,6 +40,7 @@ class Gate:
     def __init__(self, app: ASGIApp, trace_bytes: int) -> None:
         self._app = app
         self._most_upload = 2 * trace_bytes + FORM_BYTES
+        self._folder = UploadFolder()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to Gradio, or refuse it."""
@@ -72,10 +74,11 @@ class Gate:
             expected = "multipart/form-data" if uploads else "application/json"
             raise Refused(f"Content-Type: expected {expected}", 415)
         if uploads:
-            most_held = max(MIN_FOLDER_BYTES, 2 * self._most_upload)
-            _clean_upload_folder(Path(scope["app"].uploaded_file_dir), most_held)
             _check_length(scope, self._most_upload)
-            return _limited(receive, self._most_upload)
+            most_held = max(MIN_FOLDER_BYTES, 2 * self._most_upload)
+            if await self._folder.held(Path(scope["app"].uploaded_file_dir)) > most_held:
+                raise Refused(NO_SPACE, 413)
+            return _limited(receive, self._most_upload, self._folder.add)
         _check_length(scope, MAX_JSON_BYTES)
         body = await _read(receive, MAX_JSON_BYTES)
         check_body(scope["app"], scope["path"].rstrip("/").removeprefix(API), body)
@@ -134,32 +137,18 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _limited(receive: Receive, most: int) -> Receive:
-    """The channel `receive`, ended by a 413 error after `most` bytes."""
+def _limited(receive: Receive, most: int, arrived: Callable[[int], None]) -> Receive:
+    """The channel `receive`, ended by a 413 error after `most` bytes; `arrived` gets the sizes."""
     size = 0
 
     async def count() -> Message:
         nonlocal size
         message = await receive()
-        size += len(message.get("body", b""))
+        part = len(message.get("body", b""))
+        size += part
+        arrived(part)
         if size > most:
             raise HTTPException(413, f"upload: larger than {most // 1_000_000} MB; send less")
         return message
 
     return count
-
-
-def _clean_upload_folder(folder: Path, most: int) -> None:
-    """Remove the remains of interrupted uploads; refuse the upload above `most` bytes."""
-    held = 0
-    for path in folder.rglob("*"):
-        try:
-            found = path.lstat()
-            if path.parent == folder and path.is_file() and time.time() - found.st_mtime > STALE_S:
-                path.unlink()
-            else:
-                held += found.st_size
-        except FileNotFoundError:
-            continue  # Gradio removes old files at the same time
-    if held > most:
-        raise Refused("upload: the server has no space for files now; try again in an hour", 413)

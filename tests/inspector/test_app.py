@@ -17,6 +17,14 @@ def test_an_empty_environment_is_a_local_page():
     assert Settings.of({}) == Settings((), public=False, cache=None, preload=())
 
 
+def test_uploads_have_a_folder_of_their_own_unless_one_is_set():
+    environment, given = {}, {"GRADIO_TEMP_DIR": "/mine"}
+    for one in (environment, given):
+        app.keep_uploads_apart(one)
+    assert Path(environment["GRADIO_TEMP_DIR"]).name == "driftscope-uploads"
+    assert given == {"GRADIO_TEMP_DIR": "/mine"}
+
+
 def test_what_the_environment_says():
     found = Settings.of({
         "DRIFTSCOPE_MODELS": os.pathsep.join(["/models/a", "", "~/b"]), "SPACE_ID": "own/space",

@@ -1,7 +1,9 @@
 """The gate before Gradio: what passes, what is refused and what is named."""
 
+import asyncio
 import json
 import os
+import threading
 import time
 
 import gradio as gr
@@ -10,9 +12,10 @@ from gradio.routes import App
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from inspector.server import gate
+from inspector.server import gate, upload_folder
 from inspector.server.gate import BLOCKED_PATHS, Gate
 from inspector.server.request_checks import MAX_DEPTH
+from inspector.server.upload_folder import UploadFolder, clean
 
 JSON = {"Content-Type": "application/json"}
 
@@ -149,10 +152,11 @@ def test_an_upload_is_bounded_as_it_comes(client):
 
 def test_what_a_cut_upload_left_is_cleared_and_a_full_folder_takes_none(served, monkeypatch):
     client, folder = served
+    monkeypatch.setattr(upload_folder, "REMEMBERED_S", 0)
     stale, fresh = folder / "tmpstale", folder / "tmpfresh"
     for path in (stale, fresh):
         path.write_bytes(b"x")
-    os.utime(stale, (0, time.time() - gate.STALE_S - 9))
+    os.utime(stale, (0, time.time() - upload_folder.STALE_S - 9))
     file = {"files": ("a.npz", b"x" * 5_000)}
     assert client.post("/gradio_api/upload", files=file).status_code == 200
     assert (stale.exists(), fresh.exists()) == (False, True)
@@ -160,6 +164,58 @@ def test_what_a_cut_upload_left_is_cleared_and_a_full_folder_takes_none(served, 
     assert client.post("/gradio_api/upload", files=file).status_code == 200
     monkeypatch.setattr(gate, "MIN_FOLDER_BYTES", 1_000)
     assert client.post("/gradio_api/upload", files=file).status_code == 413
+
+
+def test_stale_files_of_any_depth_go_and_the_folders_that_they_leave(tmp_path):
+    outside, inside = tmp_path / "outside", tmp_path / "uploads"
+    for path in (outside / "a", inside / "hash" / "a.npz", inside / "b" / "c" / "d"):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"xyz")
+    (inside / "hash" / "link").symlink_to(outside)
+    (inside / "other").symlink_to(outside)
+    later = time.time() + upload_folder.STALE_S + 9
+    assert clean(inside, time.time(), own=True) > 6
+    assert clean(inside, later, own=False) > 6
+    assert (inside / "hash" / "a.npz").exists()
+    clean(inside, later, own=True)
+    assert [path for path in inside.rglob("*") if path.is_symlink() or path.is_file()] == []
+    assert not (inside / "hash").exists()
+    assert not (inside / "b" / "c").exists()
+    assert (outside / "a").read_bytes() == b"xyz"
+
+
+def test_a_folder_is_counted_beside_the_other_requests_and_not_for_every_upload(
+    tmp_path, monkeypatch
+):
+    threads = []
+
+    def counted(folder, now, own):
+        threads.append(threading.get_ident())
+        return 100
+
+    monkeypatch.setattr(upload_folder, "clean", counted)
+    folder = UploadFolder()
+
+    async def three() -> list[int]:
+        first = await asyncio.gather(folder.held(tmp_path), folder.held(tmp_path))
+        folder.add(20)
+        return [*first, await folder.held(tmp_path)]
+
+    assert asyncio.run(three()) == [100, 100, 120]
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
+def test_what_arrived_since_the_count_is_refused_with_the_rest(served, monkeypatch):
+    client, _ = served
+    monkeypatch.setattr(gate, "MIN_FOLDER_BYTES", 1_000)
+    monkeypatch.setattr(upload_folder, "REMEMBERED_S", 600)
+    monkeypatch.setattr(upload_folder, "clean", lambda *given: 0)
+    answers = [
+        client.post("/gradio_api/upload", files={"files": (f"{n}.npz", b"x" * 8_000)})
+        for n in range(9)
+    ]
+    assert answers[-1].json()["detail"] == gate.NO_SPACE
 
 
 @pytest.mark.parametrize("meta", [{"_type": "gradio.FileData"}, {}])

@@ -1,0 +1,75 @@
+"""The folder of uploads: what it holds, and the removal of what nobody will read any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+STALE_S = 3_600
+REMEMBERED_S = 5.0
+TEMP_DIR = "GRADIO_TEMP_DIR"
+
+
+class UploadFolder:
+    """The bytes in the upload folder, counted in a thread and remembered for REMEMBERED_S seconds.
+
+    What arrives after a count is added to it; what is deleted is missed by the next count only.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._counted, self._before = 0, -REMEMBERED_S
+        self._arrived = 0
+
+    async def held(self, folder: Path) -> int:
+        """The bytes in the folder, of which stale files were removed. Other requests go on."""
+        async with self._lock:
+            if time.monotonic() - self._before >= REMEMBERED_S:
+                self._arrived = 0
+                own = bool(os.environ.get(TEMP_DIR))
+                self._counted = await asyncio.to_thread(clean, folder, time.time(), own)
+                self._before = time.monotonic()
+            return self._counted + self._arrived
+
+    def add(self, size: int) -> None:
+        """Count bytes that arrive."""
+        self._arrived += size
+
+
+def clean(folder: Path, now: float, own: bool) -> int:
+    """Remove the stale files of the folder; returns the bytes of the others and of the folders.
+
+    They are the remains of uploads that broke off and, if the folder is this app's `own`, all
+    older files and then the folders without any. Gradio's default folder is shared with other apps.
+    """
+    held = 0
+    for place, folders, files in os.walk(folder, topdown=False):
+        top = place == str(folder)
+        with suppress(OSError):  # Gradio and the handlers remove files at the same time
+            found = os.lstat(place)  # before files are removed, which makes it young
+            held += 0 if top else found.st_size
+            links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+            for name in [*files, *links]:
+                held += _kept_bytes(os.path.join(place, name), now, top, own)
+            if own and not top and now - found.st_ctime > STALE_S:
+                os.rmdir(place)  # an error if files are left
+                held -= found.st_size
+    return held
+
+
+def _kept_bytes(path: str, now: float, top: bool, own: bool) -> int:
+    """Remove a file if it is stale; returns its bytes if it is kept.
+
+    An upload that goes on lies at the `top` and is written to. Elsewhere a file may be the copy of
+    an older one: as for Gradio, its age is the time since it was put there.
+    """
+    with suppress(OSError):
+        found = os.lstat(path)
+        if (top or own) and now - (found.st_mtime if top else found.st_ctime) > STALE_S:
+            os.unlink(path)
+            return 0
+        return found.st_size
+    return 0
