@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from inspector.handlers.uploads import UNREAD
 from inspector.server.request_checks import SESSION, Refused, check_body
 from inspector.server.upload_folder import UploadFolder
 
@@ -60,7 +62,7 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, _counting(send) if _uploads(scope) else send)
         except TypeError:  # Gradio raises it for a form field that is not a file
             if not _uploads(scope):
                 raise
@@ -135,6 +137,24 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return waiting.pop() if waiting else await receive()
 
     return replay
+
+
+def _counting(send: Send) -> Send:
+    """The channel `send` of an upload, whose files are counted before their paths are sent."""
+    parts: list[bytes] = []
+    taken = False
+
+    async def count(message: Message) -> None:
+        nonlocal taken
+        if message["type"] == "http.response.start":
+            taken = message["status"] == 200
+        elif message["type"] == "http.response.body" and taken:
+            parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                UNREAD.add(json.loads(b"".join(parts)))  # as Gradio's upload route answers
+        await send(message)
+
+    return count
 
 
 def _limited(receive: Receive, most: int, arrived: Callable[[int], None]) -> Receive:

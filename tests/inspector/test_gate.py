@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 
 import gradio as gr
 import pytest
@@ -12,6 +13,8 @@ from gradio.routes import App
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from inspector.handlers import uploads
+from inspector.handlers.uploads import read_upload
 from inspector.server import gate, upload_folder
 from inspector.server.gate import BLOCKED_PATHS, Gate
 from inspector.server.request_checks import MAX_DEPTH
@@ -216,6 +219,40 @@ def test_what_arrived_since_the_count_is_refused_with_the_rest(served, monkeypat
         for n in range(9)
     ]
     assert answers[-1].json()["detail"] == gate.NO_SPACE
+
+
+def test_visitors_who_upload_the_same_file_at_once_all_have_it_read(client):
+    same = {"files": ("same.npz", b"same")}
+    mine, other = (client.post("/gradio_api/upload", files=same).json() for _ in range(2))
+    assert mine == other
+    path = Path(mine[0])
+    for upload in (mine, other):
+        given = {"path": upload[0], "meta": {"_type": "gradio.FileData"}}
+        answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[given]))
+        assert answer.status_code == 200
+        assert read_upload(path, 100) == b"same"
+    assert not path.exists()
+
+
+def test_an_upload_that_nobody_reads_is_not_waited_for(client, monkeypatch):
+    same = {"files": ("lost.npz", b"lost")}
+    (path,) = client.post("/gradio_api/upload", files=same).json()
+    monkeypatch.setattr(uploads, "FORGOTTEN_S", 0)
+    assert client.post("/gradio_api/upload", files=same).json() == [path]
+    read_upload(Path(path), 100)
+    assert not Path(path).exists()
+
+
+def test_the_paths_of_many_files_are_read_from_a_packed_answer(client):
+    files = [("files", (f"{n:060}.npz", b"x")) for n in range(40)]
+    packed = {"Accept-Encoding": "br, gzip"}
+    paths = client.post("/gradio_api/upload", files=files, headers=packed).json()
+    assert client.post("/gradio_api/upload", files=files, headers=packed).json() == paths
+    for path in map(Path, paths):
+        read_upload(path, 100)
+        assert path.exists()
+        read_upload(path, 100)
+        assert not path.exists()
 
 
 @pytest.mark.parametrize("meta", [{"_type": "gradio.FileData"}, {}])
