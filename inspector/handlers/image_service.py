@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -54,14 +55,7 @@ class ImageService:
 
         Raises ValueError naming `images`.
         """
-        try:
-            file = Path(path).resolve()
-            if not file.is_relative_to(self._uploads):
-                raise ValueError(NOT_AN_UPLOAD)
-            data = read_upload(file, self._most)
-        except (OSError, RuntimeError):
-            raise ValueError(NOT_AN_UPLOAD) from None
-        return self._keep(who, self._session.read_image(data))
+        return self._keep(who, self._picture(path))
 
     def example(self, who: str) -> str:
         """Give the visitor the example image; returns its name."""
@@ -80,16 +74,24 @@ class ImageService:
     # Handlers of the page.
 
     def take(self, paths: Any, who: str) -> tuple[Any, str]:
-        """Read uploaded files; returns the names for the form, and HTML of them or the fault."""
+        """Read uploaded files; returns the names for the form, and HTML of them or the fault.
+
+        All files are deleted, and their pictures are kept only if every file was read.
+        """
+        files = paths if isinstance(paths, list) else [paths] if paths else []
         try:
-            files = paths if isinstance(paths, list) else [paths] if paths else []
             if len(files) > MAX_IMAGES:
                 raise ValueError(f"images: {len(files)} files; at most {MAX_IMAGES}")
-            names = [self.read(who, path) for path in files]
+            pictures = [self._picture(path) for path in files]
+            names = [self._keep(who, picture) for picture in pictures]
             self._replace(who, names)
             return " ".join(names), self.shown(who, " ".join(names))
         except Exception as error:
             return gr.skip(), _note(self._error_text(error))
+        finally:
+            for path in files:
+                with suppress(OSError, ValueError):
+                    self._file(path).unlink()
 
     def shown(self, who: str, names: Any) -> str:
         """HTML of the images that a form names."""
@@ -107,6 +109,24 @@ class ImageService:
             f'prompt" src="data:image/png;base64,{data}"><figcaption>{ref.width} × {ref.height} '
             f"pixels, {ref.digest[:8]}</figcaption></figure>"
         )
+
+    def _picture(self, path: str | Path) -> Picture:
+        """The picture of an uploaded file, which is deleted. Raises ValueError naming `images`."""
+        try:
+            data = read_upload(self._file(path), self._most)
+        except OSError:
+            raise ValueError(NOT_AN_UPLOAD) from None
+        return self._session.read_image(data)
+
+    def _file(self, path: str | Path) -> Path:
+        """The path without links. Raises ValueError unless it is in the folder of the uploads."""
+        try:
+            file = Path(path).resolve()
+        except (OSError, RuntimeError):
+            raise ValueError(NOT_AN_UPLOAD) from None
+        if not file.is_relative_to(self._uploads):
+            raise ValueError(NOT_AN_UPLOAD)
+        return file
 
     def _keep(self, who: str, picture: Picture) -> str:
         name = str(picture.ref)

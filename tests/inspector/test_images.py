@@ -81,6 +81,19 @@ def test_a_refused_file_is_named_and_deleted(images, tmp_path, data):
     assert not isinstance(names, str)
 
 
+@pytest.mark.parametrize("order", ["good bad", "bad good", "good good good good good"])
+def test_a_refused_upload_leaves_neither_files_nor_pictures(images, tmp_path, order):
+    before = images.read("me", upload(tmp_path, image_file(plain(40, 20))))
+    data = {"good": image_file(plain(30, 20)), "bad": b"no image"}
+    paths = [upload(tmp_path, data[kind], f"{n}.png") for n, kind in enumerate(order.split())]
+    name = str(images._session.read_image(data["good"]).ref)
+    names, said = images.take(paths, "me")
+    assert "images: " in said
+    assert not isinstance(names, str)
+    assert not list(tmp_path.iterdir())
+    assert list(images.given("me", [spec(before, name)])) == [before]
+
+
 def test_what_is_shown_is_never_markup_of_the_visitor(images):
     shown = images.shown("me", "<script>alert(1)</script> 30x20-" + "0" * 32)
     assert "<script>" not in shown
