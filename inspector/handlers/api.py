@@ -90,12 +90,12 @@ class Endpoints:
             spec = self._race(race)
             self._session.plan(spec.a)
             self._session.plan(spec.b)
+            images = self._handlers.images.given(visitor_id(request), [spec.a, spec.b])
         except Exception as error:
             raise refused(error) from None
         handlers = self._handlers
         record = RaceRecord(expected=handlers.known_problems.expected(spec.a.prompt))
         who = f"api:{visitor_id(request)}:{record.run_id}"
-        images = handlers.images.given(visitor_id(request), [spec.a, spec.b])
         try:
             with (
                 handlers.live_run(who, record) as control,

@@ -8,6 +8,7 @@ from typing import Any
 import gradio as gr
 
 from engine.config.spec import RunSpec
+from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers, buttons, error_text, visitor_id
 from inspector.page_data import foreign, links, messages
@@ -55,14 +56,13 @@ class Branching:
             yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
             parents = parents_of(handlers.store, [spec])
             feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
-            images = handlers.images.given(who, [spec])
-            run = handlers.session.run
-            updates = handlers.relay(
-                lambda: (("b", event) for event in run(spec, control, parents, images)),
-                feed,
-                record,
-                control,
-            )
+
+            def events() -> Iterator[tuple[Lane, Event]]:
+                images = handlers.images.given(who, [spec])
+                run = handlers.session.run(spec, control, parents, images)
+                return (("b", event) for event in run)
+
+            updates = handlers.relay(events, feed, record, control)
             yield from handlers.while_latest(who, control, updates)
 
     def _back(self, run_id: Any, who: str) -> list[Any]:

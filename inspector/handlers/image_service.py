@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +20,18 @@ from engine.config.spec import RunSpec
 from inspector.handlers.uploads import read_upload
 from inspector.protocol import Picture, Session
 
-KEPT_BYTES = 256_000_000
+KEPT_BYTES = 512_000_000  # of all visitors; at least VISITOR_BYTES
+VISITOR_BYTES = 256_000_000
+REMEMBERED = 1_000  # names of dropped pictures
 LIFETIME_S = 3_600.0
 NOT_AN_UPLOAD = "images: no file was uploaded; choose a PNG, JPEG, WebP, BMP or GIF file"
 NEEDED = "{} is needed again: a link holds only the name of an image. Add the same file."
+DROPPED = (
+    "images: {} was dropped, because newer images needed its place in memory. Add the same file; "
+    "images that are scaled down to 2304 x 2304 take less memory, and a model sees no more."
+)
 ErrorText = Callable[[Exception], str]
+Key = tuple[str, str]  # visitor and name
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,10 @@ class _Kept:
 class ImageService:
     """The pictures of each page load or API client, by their names.
 
-    A picture is kept while its page is open and at most an hour after its last use; beyond
-    KEPT_BYTES the ones used longest ago are dropped. Nobody gets the picture of another visitor.
+    A picture is kept while its page is open and at most an hour after its last use. Nobody gets the
+    picture of another visitor. Images of one upload that take more than VISITOR_BYTES are refused.
+    Beyond VISITOR_BYTES of a visitor, the pictures that they used longest ago are dropped; beyond
+    KEPT_BYTES of all, those of whoever holds most, but not the newest of the visitor who adds one.
     Files of more than `most` bytes are not read to their end, and files outside the folder
     `uploads` are neither read nor deleted.
     """
@@ -47,7 +56,8 @@ class ImageService:
     def __init__(self, session: Session, most: int, error_text: ErrorText, uploads: Path) -> None:
         self._session, self._most, self._error_text = session, most, error_text
         self._uploads = uploads.resolve()
-        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._dropped: OrderedDict[Key, None] = OrderedDict()  # for lack of memory
         self._lock = threading.Lock()
 
     def read(self, who: str, path: str | Path) -> str:
@@ -55,21 +65,30 @@ class ImageService:
 
         Raises ValueError naming `images`.
         """
-        return self._keep(who, self._picture(path))
+        return self._keep(who, [self._picture(path)])[0]
 
     def example(self, who: str) -> str:
         """Give the visitor the example image; returns its name."""
-        return self._keep(who, self._session.example_image())
+        return self._keep(who, [self._session.example_image()])[0]
 
     def given(self, who: str, specs: Sequence[RunSpec]) -> dict[str, Picture]:
-        """The visitor's pictures that the specs name; those that are gone are left out."""
+        """The visitor's pictures that the specs name; those that are unknown are left out.
+
+        Raises ValueError naming `images` for one that was dropped for lack of memory.
+        """
         names = dict.fromkeys(name for spec in specs for name in spec.images)
         found = {name: self._get(who, name) for name in names}
+        for name, picture in found.items():
+            if picture is None and (who, name) in self._dropped:
+                raise ValueError(DROPPED.format(name))
         return {name: picture for name, picture in found.items() if picture is not None}
 
     def leave(self, who: str) -> None:
         """Drop the pictures of a visitor."""
-        self._replace(who, ())
+        with self._lock:
+            self._forget(who, ())
+            for key in [key for key in self._dropped if key[0] == who]:
+                del self._dropped[key]
 
     # Handlers of the page.
 
@@ -83,8 +102,7 @@ class ImageService:
             if len(files) > MAX_IMAGES:
                 raise ValueError(f"images: {len(files)} files; at most {MAX_IMAGES}")
             pictures = [self._picture(path) for path in files]
-            names = [self._keep(who, picture) for picture in pictures]
-            self._replace(who, names)
+            names = self._keep(who, pictures, alone=True)
             return " ".join(names), self.shown(who, " ".join(names))
         except Exception as error:
             return gr.skip(), _note(self._error_text(error))
@@ -101,7 +119,8 @@ class ImageService:
     def _figure(self, who: str, name: str) -> str:
         picture = self._get(who, name)
         if picture is None:
-            return _note(NEEDED.format(name[:60]))
+            said = DROPPED if (who, name) in self._dropped else NEEDED
+            return _note(said.format(name[:60]))
         ref = ImageRef.parse(name)
         data = base64.b64encode(picture.thumbnail()).decode()
         return (
@@ -128,19 +147,54 @@ class ImageService:
             raise ValueError(NOT_AN_UPLOAD)
         return file
 
-    def _keep(self, who: str, picture: Picture) -> str:
-        name = str(picture.ref)
-        with self._lock:
-            self._kept[who, name] = _Kept(picture, time.monotonic())
-            self._kept.move_to_end((who, name))
-            self._expire()
-        return name
+    def _keep(self, who: str, pictures: Sequence[Picture], alone: bool = False) -> list[str]:
+        """Keep the pictures of a prompt, `alone` instead of the visitor's others; their names.
 
-    def _replace(self, who: str, names: Sequence[str]) -> None:
-        """Drop the pictures of a visitor but these."""
+        Raises ValueError naming `images` if they take more memory than a visitor may hold.
+        """
+        added = {(who, str(picture.ref)): picture for picture in pictures}
+        _check_size(list(added.values()))
         with self._lock:
-            for key in [key for key in self._kept if key[0] == who and key[1] not in names]:
-                del self._kept[key]
+            if alone:
+                self._forget(who, [name for _, name in added])
+            for key, picture in added.items():
+                self._kept[key] = _Kept(picture, time.monotonic())
+                self._kept.move_to_end(key)
+                self._dropped.pop(key, None)
+            self._expire()
+            self._make_room(who, list(added))
+        return [str(picture.ref) for picture in pictures]
+
+    def _make_room(self, who: str, added: Sequence[Key]) -> None:
+        """Drop pictures until the memory suffices; those just added by `who` stay."""
+        mine = [key for key in self._kept if key[0] == who and key not in added]
+        while self._held()[who] > VISITOR_BYTES and mine:
+            self._drop(mine.pop(0))
+        current = {*[*mine, *added][-MAX_IMAGES:]}  # maybe of one prompt
+        while (held := self._held()).total() > KEPT_BYTES:
+            spare = [key for key in self._kept if key not in current]
+            if not spare:
+                break
+            self._drop(max(spare, key=lambda key: held[key[0]]))  # the first of equals: the oldest
+
+    def _held(self) -> Counter[str]:
+        """Bytes that each visitor holds."""
+        held: Counter[str] = Counter()
+        for (who, _), kept in self._kept.items():
+            held[who] += len(kept.picture.png)
+        return held
+
+    def _drop(self, key: Key) -> None:
+        """Drop a picture for lack of memory, which is remembered."""
+        del self._kept[key]
+        self._dropped[key] = None
+        if len(self._dropped) > REMEMBERED:
+            self._dropped.popitem(last=False)
+
+    def _forget(self, who: str, names: Sequence[str]) -> None:
+        """Drop the pictures of a visitor but these."""
+        for key in [key for key in self._kept if key[0] == who and key[1] not in names]:
+            del self._kept[key]
 
     def _get(self, who: str, name: str) -> Picture | None:
         with self._lock:
@@ -153,14 +207,22 @@ class ImageService:
             return kept.picture
 
     def _expire(self) -> None:
-        """Drop what was not used for long; the newest picture stays if the memory is exceeded."""
+        """Drop what was not used for long."""
         oldest = time.monotonic() - LIFETIME_S
-        while self._kept:
-            first = next(iter(self._kept.values()))
-            held = sum(len(kept.picture.png) for kept in self._kept.values())
-            if first.used >= oldest and (held <= KEPT_BYTES or len(self._kept) == 1):
-                break
+        while self._kept and next(iter(self._kept.values())).used < oldest:
             self._kept.popitem(last=False)
+
+
+def _check_size(pictures: Sequence[Picture]) -> None:
+    """Raise ValueError unless the pictures of a prompt fit into the memory of a visitor."""
+    size = sum(len(picture.png) for picture in pictures)
+    if size > VISITOR_BYTES:
+        found, fewer = ("it takes", "") if len(pictures) == 1 else ("they take", "add fewer, or ")
+        raise ValueError(
+            f"images: decoded, {found} {size / 1e6:.0f} MB of memory, and at most "
+            f"{VISITOR_BYTES / 1e6:.0f} MB are kept for a visitor; {fewer}scale down to 2304 x "
+            "2304 (nothing is lost: a model sees no more)"
+        )
 
 
 def _note(text: str) -> str:

@@ -23,7 +23,7 @@ from inspector.form.settings import Form
 from inspector.handlers.image_service import ImageService
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
-from inspector.protocol import LANES, Control, Lane, Pictures, Session
+from inspector.protocol import LANES, Control, Lane, Session
 from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
 from inspector.server.throttle import coalesce
 
@@ -100,8 +100,7 @@ class Handlers:
         record = RaceRecord(expected=expected or self.known_problems.expected(race.a.prompt))
         with self.live_run(who, record) as control:
             self.store.put(record)
-            images = self.images.given(who, [race.a, race.b])
-            yield from self.while_latest(who, control, self._stream(race, record, control, images))
+            yield from self.while_latest(who, control, self._stream(race, record, control, who))
 
     @contextmanager
     def live_run(self, who: str, record: RaceRecord) -> Iterator[Control]:
@@ -133,13 +132,16 @@ class Handlers:
                     yield update
 
     def _stream(
-        self, race: RaceSpec, record: RaceRecord, control: Control, images: Pictures
+        self, race: RaceSpec, record: RaceRecord, control: Control, who: str
     ) -> Iterator[list[Any]]:
         feed = messages.Feed(record, self.form.catalog.title)
         yield [feed.message((), "starting"), *buttons("running")]
-        yield from self.relay(
-            lambda: self.session.race(race, control, images=images), feed, record, control
-        )
+
+        def events() -> Iterator[tuple[Lane, Event]]:
+            images = self.images.given(who, [race.a, race.b])
+            return self.session.race(race, control, images=images)
+
+        yield from self.relay(events, feed, record, control)
 
     def relay(
         self,

@@ -1,6 +1,7 @@
 """Images beside the prompt: uploads, who gets them, the form, the trace and the lanes."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from engine.trace.trace import Trace
 from inspector.files.run_card import run_card
 from inspector.handlers import image_service
 from inspector.handlers.image_service import ImageService
-from inspector.handlers.page_handlers import Handlers, error_text
+from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
 from inspector.page_data import links, tokens
 from inspector.run_store import RaceRecord
 from tests.inspector.conftest import make_form
@@ -100,12 +101,68 @@ def test_what_is_shown_is_never_markup_of_the_visitor(images):
     assert shown.count("is needed again") == 2
 
 
-def test_the_images_used_longest_ago_are_dropped(images, tmp_path, monkeypatch):
-    monkeypatch.setattr(image_service, "KEPT_BYTES", 1_000)
-    names = [images.read("me", upload(tmp_path, image_file(plain(60 + n, 60)))) for n in range(12)]
-    kept = images.given("me", [spec(name) for name in names])
-    assert names[-1] in kept
-    assert names[0] not in kept
+def size(images, who, name):
+    return len(images.given(who, [spec(name)])[name].png)
+
+
+@pytest.fixture
+def small(images, tmp_path, monkeypatch):
+    """Places for six images of a visitor and for nine of all; a function that adds one."""
+
+    def add(who, n):
+        return images.read(who, upload(tmp_path, image_file(plain(60, 60, (n, 0, 0)))))
+
+    one = size(images, "first", add("first", 1))
+    images.leave("first")
+    monkeypatch.setattr(image_service, "VISITOR_BYTES", 6 * one + one // 2)
+    monkeypatch.setattr(image_service, "KEPT_BYTES", 9 * one + one // 2)
+    return add
+
+
+def test_a_visitor_with_many_images_loses_those_used_longest_ago(images, small):
+    names = [small("me", n) for n in range(1, 9)]
+    for name in names[:2]:
+        assert "was dropped, because newer images" in images.shown("me", name)
+        with pytest.raises(ValueError, match=rf"^images: {name} was dropped.*Add the same file"):
+            images.given("me", [spec(name)])
+    for name in names[2:]:
+        assert list(images.given("me", [spec(name)])) == [name]
+    assert small("me", 1) == names[0]
+    assert list(images.given("me", [spec(names[0])])) == names[:1]
+
+
+def test_a_visitor_cannot_empty_the_images_of_others(images, small):
+    few, many = small("few", 1), [small("many", n) for n in range(1, 7)]
+    mine = [small("me", n) for n in range(1, 9)]
+    assert list(images.given("few", [spec(few)])) == [few]
+    assert list(images.given("me", [spec(*mine[-4:])])) == mine[-4:]
+    assert list(images.given("many", [spec(*many[-4:])])) == many[-4:]
+
+
+def test_the_images_of_one_prompt_stay_together(images, small, tmp_path):
+    for n in range(1, 7):
+        small("other", n)
+    paths = [
+        upload(tmp_path, image_file(plain(60, 60, (n, 0, 0))), f"{n}.png") for n in range(1, 5)
+    ]
+    names, shown = images.take(paths, "me")
+    assert "ds-refusal" not in shown
+    assert list(images.given("me", [spec(*names.split())])) == names.split()
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "it takes"), (2, "they take .*at most 0 MB .*add fewer")]
+)
+def test_images_that_cannot_fit_are_refused_when_they_are_added(
+    images, tmp_path, monkeypatch, count, words
+):
+    before = images.read("me", upload(tmp_path, image_file(plain(30, 20))))
+    monkeypatch.setattr(image_service, "VISITOR_BYTES", size(images, "me", before) * count)
+    paths = [upload(tmp_path, image_file(plain(60, 60 + n)), f"{n}.png") for n in range(count)]
+    names, said = images.take(paths, "me")
+    assert re.search(f"images: decoded, {words}.*scale down to", said)
+    assert not isinstance(names, str)
+    assert list(images.given("me", [spec(before)])) == [before]
 
 
 def test_an_image_is_dropped_after_its_time(images, tmp_path, monkeypatch):
@@ -174,6 +231,10 @@ def test_a_race_of_the_page_gets_its_image(handlers, request_of):
     assert [whole["lanes"][lane]["start"]["images"][0]["name"] for lane in "ab"] == [name] * 2
     *_, refused = handlers.run(request_of("another"), handlers.form.values(race))
     assert "is needed again" in json.loads(refused[0])["message"]
+    images, key = handlers.images, (visitor_id(who), name)
+    images._drop(key)
+    *_, refused = handlers.run(who, handlers.form.values(race))
+    assert "was dropped, because newer images" in json.loads(refused[0])["message"]
 
 
 def test_a_trace_knows_the_rows_of_its_image_and_not_its_pixels(run, tmp_path):
