@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
+
 
 class StoppedError(Exception):
     """Somebody stopped the work while it waited."""

@@ -8,14 +8,13 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from engine.core.control import Control, StoppedError
+from engine.core.control import MAX_PAUSE, Control, StoppedError
 from engine.core.events import Event, RunFinished, Waiting
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.lane import AnyLane
 
 T = TypeVar("T")
 HEARTBEAT = 0.2  # seconds between Waiting events
-MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
 
 
 def wait_for_lock(lock: RunLock, control: Control) -> Iterator[Waiting]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from engine.config.spec import AUTO_DTYPE, RaceSpec, RunSpec
+from engine.core.control import MAX_PAUSE
 from engine.core.events import Event, RunFinished, Waiting
 from engine.trace.trace import Trace
 from inspector.page_data.sizes import size
@@ -250,8 +252,14 @@ def events_of(
 
 
 def wait_while_paused(lane: Lane, control: Any) -> Iterator[tuple[Lane, Waiting]]:
-    """Yield a Waiting event at every poll while the run is paused."""
+    """Yield a Waiting event at every poll while the run is paused.
+
+    A run that is paused for more than MAX_PAUSE is stopped.
+    """
+    deadline = time.monotonic() + MAX_PAUSE
     while control.state == "paused" and not control.take_turn(PAUSE_POLL_S):
+        if time.monotonic() > deadline:
+            control.stop()
         yield lane, Waiting("paused")
 
 

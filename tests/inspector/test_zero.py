@@ -146,6 +146,28 @@ def test_a_pause_holds_what_is_shown_and_a_step_shows_one_more(zero, monkeypatch
     assert [end.reason for end in ends] == ["done", "done"]
 
 
+def test_a_run_paused_for_more_than_the_limit_is_stopped(zero, monkeypatch):
+    monkeypatch.setattr("inspector.space.zero.PAUSE_POLL_S", 0.01)
+    monkeypatch.setattr("inspector.space.zero.MAX_PAUSE", 0.05)
+    slow = engine.serve.lane.Lane.advance
+    monkeypatch.setattr(
+        engine.serve.lane.Lane, "advance", lambda self: (time.sleep(0.02), slow(self))[1]
+    )
+    control = Control()
+    long = replace(PLAIN, gen_length=512, steps=512)
+    events = zero.race(RaceSpec(long, long), control)
+    next(event for _, event in events if isinstance(event, RunStarted))
+    control.pause()
+    begun, ends = time.monotonic(), []
+    while len(ends) < 2:
+        assert time.monotonic() - begun < 20, "the pause does not end"
+        event = next(events)[1]
+        if isinstance(event, RunFinished):
+            ends.append(event.reason)
+    assert ends == ["stopped", "stopped"]
+    assert control.state == "stopped"
+
+
 def test_a_branch_takes_its_parent_along(inner, zero):
     parent = traces([("a", e) for e in inner.run(PLAIN)])[0]["a"]
     spec = replace(PLAIN, start=BranchStart("p.a", 5, ()))
