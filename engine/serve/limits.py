@@ -16,6 +16,7 @@ from engine.models.loading.memory_estimate import gigabytes
 from engine.record.recorder import TOP_CANDIDATES
 from engine.record.sketches import MAX_BLOCKS, MAX_STEPS
 from engine.serve.guider_pool import decodes_causally
+from engine.serve.memory_budget import present_devices
 from engine.trace.schema import MAX_POSITIONS
 from engine.vision.picture import PictureLimits
 
@@ -45,8 +46,9 @@ class Limits:
     def check(self, spec: RunSpec) -> None:
         """Raise ValueError naming the field that is above its limit."""
         if spec.device == AUTO:
+            offered = " or ".join(name for name in present_devices() if name != AUTO)
             raise ValueError(
-                f"device: {AUTO} is not available on this public page; set device to cpu or cuda"
+                f"device: {AUTO} is not available on this public page; set device to {offered}"
             )
         for name in ("gen_length", "steps"):
             if (given := getattr(spec, name)) > (most := getattr(self, name)):

@@ -22,7 +22,7 @@ BEYOND = {
     "gen_length": ({"gen_length": 520, "steps": 520}, "at most 512"),
     "steps": ({"gen_length": 512, "steps": 576}, "at most 512"),
     "prompt": ({"prompt": "x" * 4001}, "shorten it to 4000"),
-    "device": ({"device": "auto"}, "set device to cpu or cuda"),
+    "device": ({"device": "auto"}, "set device to cpu"),
 }
 
 
@@ -41,6 +41,15 @@ def test_a_field_beyond_its_limit_is_refused_by_plan_run_and_race(session, publi
             ask(spec)
     if field != "prompt":  # the model has a limit of its own
         assert session.plan(spec)["max_forwards"] > 0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "offered"), [(0, "cpu"), (1, "cpu or cuda"), (2, "cpu or cuda or cuda:0 or cuda:1")]
+)
+def test_a_refused_device_is_answered_with_those_that_the_machine_has(monkeypatch, gpus, offered):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ValueError, match=f"^device: auto is not .*set device to {offered}$"):
+        LIMITS.check(replace(PLAIN, device="auto"))
 
 
 def test_the_catalog_shows_the_limits(public):
