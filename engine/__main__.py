@@ -7,6 +7,8 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
+from engine.core.control import STOPPED
+
 # Name of a command to its module and a description.
 COMMANDS = {
     "evaluate": ("engine.evaluate.__main__", "accuracy of any settings on the embedded exam"),
@@ -46,7 +48,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command with the arguments that follow its name; without any, list the commands.
 
-    Exits with status 2 if the name is unknown.
+    Exits with status 2 if the name is unknown, and with STOPPED after Control-C.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     lines = [f"  {name:16} {about}" for name, (_, about) in COMMANDS.items()]
@@ -57,7 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     name = parser.parse_args(given[:1] or ["--help"]).command
-    importlib.import_module(COMMANDS[name][0]).main(given[1:])
+    try:
+        importlib.import_module(COMMANDS[name][0]).main(given[1:])
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise SystemExit(STOPPED) from None
 
 
 if __name__ == "__main__":

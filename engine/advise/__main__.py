@@ -39,8 +39,8 @@ from engine.advise.space import searchable
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
-from engine.core.command_line import command_parser, make_out, positive
-from engine.core.control import Control, stopped_by_interrupt
+from engine.core.command_line import command_parser, make_out, thread_count
+from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.models.base import ModelInfo
 from engine.models.loading.families import named_checkpoints
@@ -68,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, data in files.items():
             write_atomically(args.out / name, (json.dumps(data) + "\n").encode())
         write_atomically(args.out / "table.md", text.encode())
+    if not advice.finished:
+        raise SystemExit(STOPPED)
 
 
 def _advise(args: argparse.Namespace, session: Session) -> Advice:
@@ -115,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--of", choices=KINDS, help="what is kept; default: as the answers allow")
     parser.add_argument("--candidates", type=int, default=12, help="settings to run of each cache")
     parser.add_argument("--random", action="store_true", help="also search at random, to compare")
-    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
+    parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     parser.add_argument("--out", type=Path, help="folder for runs, advice and table")
     add_spec_flags(parser)
     return parser

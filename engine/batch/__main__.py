@@ -39,8 +39,8 @@ from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, batch_events, check_size
 from engine.batch.settings import PLAIN, NamedSpec, plain_decoding, read_specs
-from engine.core.command_line import command_parser, make_out, positive
-from engine.core.control import Control, stopped_by_interrupt
+from engine.core.command_line import command_parser, make_out, thread_count
+from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table
 from engine.models.loading.families import named_checkpoints
@@ -68,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     _show(results, finished, args.out, recordings)
+    if finished < (first or len(prompts)) * len(settings):
+        raise SystemExit(STOPPED)
 
 
 def _recordings(args: argparse.Namespace) -> Recordings | None:
@@ -163,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     add_prompt_flags(parser, problems=20)
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
     parser.add_argument("--estimate", action="store_true", help="run the first prompt only")
-    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
+    parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     parser.add_argument("--out", type=Path, help="folder for runs, results and table")
     add_spec_flags(parser)
     return parser

@@ -29,7 +29,7 @@ def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
     """
     try:
         rows = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"specs: {path} is not readable as JSON ({error})") from None
     return named_specs(rows, base, path)
 

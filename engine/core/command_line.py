@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,14 @@ def positive(text: str) -> int:
 def not_negative(text: str) -> int:
     """The type of an option that takes a whole number from 0."""
     return _whole(text, 0)
+
+
+def thread_count(text: str) -> int:
+    """The type of `--threads`: a whole number from 1, at most four for each core."""
+    number, most = _whole(text, 1), 4 * (os.cpu_count() or 1)
+    if number > most:
+        raise ArgumentTypeError(f"{text} is more than {most}, four for each core; give fewer")
+    return number
 
 
 def _whole(text: str, least: int) -> int:

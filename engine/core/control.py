@@ -10,6 +10,9 @@ from contextlib import contextmanager
 MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
 
 
+STOPPED = 130  # exit status of a command that was stopped, as shells give it after Control-C
+
+
 class StoppedError(Exception):
     """Somebody stopped the work while it waited."""
 

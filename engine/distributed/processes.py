@@ -34,6 +34,8 @@ class Processes:
             raise ValueError(f"RANK {self.rank} must be below WORLD_SIZE {self.count}")
         self._store: dist.Store | None = None
         if self.count > 1:
+            if not 0 < _number(environment, "MASTER_PORT", 0) < 2**16:
+                raise ValueError("MASTER_PORT must be a port from 1 to 65535: it is the launcher's")
             wait = timedelta(seconds=wait_s)
             store, _, _ = next(dist.rendezvous("env://", self.rank, self.count, timeout=wait))
             dist.init_process_group(

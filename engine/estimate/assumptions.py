@@ -123,6 +123,10 @@ def complete(
         if unmasker.guided:
             rule = f"The guider decides how many tokens {unmasker.title} commits"
         words.append(f"{rule}. Assumed: {tokens:.3g} a forward on average ({source}).")
+    elif unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1)) is None:
+        words.append(
+            f"Chance decides how many tokens {unmasker.title} commits in a step. Assumed: one draw."
+        )
     if rows is not None:
         share = rows.share if given.share is None else given.share
         source = rows.default if given.share is None else given.source or "as given"

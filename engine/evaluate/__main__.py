@@ -43,8 +43,8 @@ from engine import catalog
 from engine.batch.flags import add_spec_flags, spec_from_flags
 from engine.batch.settings import NamedSpec, check_rules, read_specs
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, make_out, not_negative, positive
-from engine.core.files import ASSETS
+from engine.core.command_line import command_parser, make_out, not_negative, positive, thread_count
+from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import DAGGER_NOTE
 from engine.distributed.processes import Processes
 from engine.evaluate import comparison
@@ -81,6 +81,8 @@ def _run(
 ) -> None:
     if processes.count > 1 and args.workers > 1:
         raise ValueError("--workers must be 1 with a launcher, which starts the processes itself")
+    if args.workers > 1 and not args.specs:
+        raise ValueError("--workers: only the rows of --specs are divided; leave it out")
     if args.workers > 1 and args.out:
         raise ValueError(
             "--workers: the processes keep no samples in --out; start them with torchrun instead, "
@@ -98,9 +100,9 @@ def _run(
     document |= {"processes": processes.count, "wall_s": time.perf_counter() - start}
     print(text)
     if args.out:
-        (args.out / "table.json").write_text(json.dumps(document) + "\n", "utf-8")
+        write_atomically(args.out / "table.json", (json.dumps(document) + "\n").encode())
         if args.specs:
-            (args.out / "table.md").write_text(text, "utf-8")
+            write_atomically(args.out / "table.md", text.encode())
     if args.json:
         print(json.dumps(document))
 
@@ -220,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         help="problems decoded in one batch; forwards and FLOPs are a problem's own at 1",
     )
-    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
+    parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--workers", type=positive, default=1, help="--specs: parallel processes")
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")

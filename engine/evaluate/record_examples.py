@@ -22,7 +22,7 @@ import torch
 from engine import catalog
 from engine.batch.settings import with_fields
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, thread_count
 from engine.core.events import Event, Waiting
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
@@ -169,7 +169,7 @@ def save_traces(traces: Mapping[str, Trace], folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("examples", __doc__)
-    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
+    parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     torch.set_num_threads(parser.parse_args(arguments).threads)
     session, folder = Session(embedded_models(ASSETS)), ASSETS / "examples"
     save_traces(record_race(session), folder)

@@ -18,7 +18,7 @@ import torch
 
 from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.command_line import command_parser, make_out, positive
+from engine.core.command_line import command_parser, make_out, thread_count
 from engine.core.files import ASSETS
 from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
@@ -57,17 +57,24 @@ def model_folders(model: Path | None, specs: Iterable[RunSpec]) -> dict[str, Pat
     return folders | {spec.model: model for spec in specs if spec.model not in folders}
 
 
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"card: {path} is not readable as JSON ({error})") from None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("repeat", __doc__)
     parser.add_argument("card", type=Path, help="run card exported by the page")
     parser.add_argument("--model", type=Path, help="folder of the checkpoint, if not embedded")
     parser.add_argument("--out", type=Path, help="folder for the traces")
-    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
+    parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
-        card = json.loads(args.card.read_text("utf-8"))
+        card = _read(args.card)
         specs = specs_of(card)
         make_out(args.out)
         traces = repeat(Session(model_folders(args.model, specs.values())), specs)

@@ -242,7 +242,10 @@ class DriftscopeLM(TemplateLM):
         **kwargs: Any,
     ) -> list[tuple[float, bool]]:
         start = [self.prefix_token_id]  # of a text without a context
-        return [self._scored(context or start, target).value for _, context, target in requests]
+        return [
+            self._scored(self._fitted(context or start, len(target)), target).value
+            for _, context, target in requests
+        ]
 
     def _check_unguided(self) -> None:
         if self.spec.cfg_scale:
@@ -252,9 +255,10 @@ class DriftscopeLM(TemplateLM):
         """The ids of a context, shortened to fit, and of its continuation."""
         if not target:
             return [], []
-        if not context:
-            return [self.prefix_token_id], self.tok_encode(target)
-        before, after = self._encode_pair(context, target)
+        if context:
+            before, after = self._encode_pair(context, target)
+        else:
+            before, after = [self.prefix_token_id], self.tok_encode(target)
         answer, block = len(after), self.spec.block_length
         if self._greedy and self.model.adapter.info.block_causal:
             answer = fitting_length(answer, block)  # which greedy_check decodes
@@ -368,8 +372,10 @@ class DriftscopeLM(TemplateLM):
                 )
 
     def _write_card(self, one: _Asked, response: Response) -> None:
-        """Write the run card of a text; a prompt that a spec cannot hold has none."""
+        """Write the run card of a text; none if a spec cannot hold the whole prompt."""
         if self._cards is None or len(one.context) > MAX_PROMPT_CHARS:
+            return
+        if not one.context.strip() or one.ids != self.tok_encode(one.context):
             return
         spec = prompted(one.spec, one.context, one.turns).to_dict()
         model = {"name": one.spec.model, "digest": self.model.digest}

@@ -18,7 +18,7 @@ import torch
 from engine.cache.calibration.drift_profile import save, shipped_path
 from engine.catalog import policies
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, thread_count
 from engine.core.files import ASSETS
 from engine.serve.drift_meter import BASES
 from engine.serve.loaded_model import policy_context_of
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser("calibrate", __doc__)
     parser.add_argument("--model", type=Path, default=ASSETS / "models" / "tiny-llada")
     parser.add_argument("--base", nargs="+", default=(), choices=known_bases())
-    parser.add_argument("--threads", type=positive, default=1, help="torch threads")
+    parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:

@@ -1,6 +1,7 @@
 """`python -m engine batch` on an embedded model: table, files, resumption."""
 
 import json
+import signal
 
 import pytest
 
@@ -37,6 +38,18 @@ def test_a_batch_is_written_and_goes_on_after_an_interruption(prompts, tmp_path,
     assert [run["ms"] for run in again["prompts"][1]["runs"]] != times[1]
 
 
+def test_a_stopped_batch_ends_with_the_status_of_an_interruption(prompts, monkeypatch, capsys):
+    def stop_after_the_first(one):
+        signal.raise_signal(signal.SIGINT)
+        return ""
+
+    monkeypatch.setattr("engine.batch.__main__._progress", stop_after_the_first)
+    with pytest.raises(SystemExit) as ended:
+        main(("--prompts", str(prompts), "--cache", "dual", *SHORT))
+    assert ended.value.code == 130
+    assert "the others were not made" in capsys.readouterr().out
+
+
 def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsys):
     specs = tmp_path / "specs.json"
     specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "unmasker": "threshold"}]))
@@ -50,9 +63,13 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
     [(("--prompts", "nowhere.jsonl"), "error: prompts: nowhere.jsonl is not readable"),
      (("--family", "balance", "--problems", "0"), "error: problems: 0 is outside"),
      (("--family", "balance", "--cache", "nope"), "error: cache: "),
-     (("--family", "balance", "--model", "/nowhere"), "error: config.json: missing")],
+     (("--family", "balance", "--model", "/nowhere"), "error: config.json: missing"),
+     (("--family", "balance", "--specs", "{nested}"), "error: specs: .* is not readable as JSON")],
 )  # fmt: skip
-def test_a_wrong_flag_is_named(words, said):
+def test_a_wrong_flag_is_named(words, said, tmp_path):
+    nested = tmp_path / "nested.json"
+    nested.write_text("[" * 100_000)
+    words = [word.format(nested=nested) for word in words]
     with pytest.raises(SystemExit, match=f"^{said}"):
         main(words)
 

@@ -197,6 +197,13 @@ def test_the_order_of_commits_is_assumed_where_rows_depend_on_it(knobs, assumed)
     assert found["exact"] != assumed
 
 
+@pytest.mark.parametrize(("order", "exact"), [("origin", False), ("entropy", True)])
+def test_counts_that_chance_decides_are_not_called_exact(order, exact):
+    found = of(unmasker="dream", knobs={"dream.alg": order})
+    assert found["exact"] == exact
+    assert any(line.startswith("Chance decides") for line in found["assumed"]) != exact
+
+
 @pytest.fixture(scope="module")
 def recorded():
     return Trace.load(ROOT / "assets/examples/b.npz")

@@ -45,6 +45,22 @@ def test_the_output_ends_with_one_json_line(monkeypatch, capsys):
     assert document["environment"]["checkpoint"]
 
 
+def test_a_flag_that_divides_rows_needs_rows():
+    with pytest.raises(SystemExit, match="^error: --workers: only the rows of --specs"):
+        main(["--problems", "1", "--workers", "2"])
+
+
+def test_control_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.evaluate.__main__._run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        engine_main(["evaluate", "--problems", "1"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "stopped\n"
+
+
 @pytest.mark.parametrize(
     ("flags", "named"),
     [(("--cache", "nope"), "cache"), (("--steps", "7"), "steps"), (("--block", "48"), "block")],
@@ -197,6 +213,7 @@ def test_every_spec_is_evaluated_and_timed_in_its_number_format(model):
     ("options", "said"),
     [(["--problems", "0"], "'0' is not a whole number from 1"),
      (["--threads", "0"], "'0' is not a whole number from 1"),
+     (["--threads", "100000"], "100000 is more than"),
      (["--batch", "-2"], "'-2' is not a whole number from 1"),
      (["--shots", "-1"], "'-1' is not a whole number from 0"),
      (["--timed-shots", "-1"], "'-1' is not a whole number from 0")],

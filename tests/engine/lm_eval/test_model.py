@@ -238,6 +238,19 @@ def test_tokens_without_a_context_follow_the_start_of_a_text():
         ]
     )
     assert alone == started
+    long = "a " * 2_000
+    with pytest.raises(ValueError, match="^context: an answer of .* leaves no room"):
+        model._loglikelihood_tokens([(("", long), [], model.tok_encode(long))])
+    with pytest.raises(ValueError, match="^context: an answer of .* leaves no room"):
+        model.loglikelihood([asked("", long)])
+
+
+def test_only_whole_prompts_have_run_cards(tmp_path):
+    model = DriftscopeLM("tiny-llada", gen_length=32, steps=8, samples=tmp_path, cards=True)
+    for context in ("", " \n", "a " * 900, "What is 4 + 5?"):
+        model.generate_until([asked(context, {"until": []})])
+    (card,) = tmp_path.rglob("*.json")
+    assert "What is 4 + 5?" in card.read_text("utf-8")
 
 
 def test_the_greedy_check_of_a_block_model_counts_its_forwards_of_whole_blocks():
