@@ -7,7 +7,14 @@ import dataclasses
 from pathlib import Path
 
 from engine import catalog
-from engine.batch.prompts import Prompt, decoded, drawn_prompts, read_prompts, typed_prompts
+from engine.batch.prompts import (
+    MAX_SHOTS,
+    Prompt,
+    decoded,
+    drawn_prompts,
+    read_prompts,
+    typed_prompts,
+)
 from engine.config.knobs import Scalar, describe_fields, text_knobs
 from engine.config.spec import RunSpec
 from engine.tiny.corpus import families
@@ -47,7 +54,10 @@ def add_prompt_flags(parser: argparse.ArgumentParser, problems: int) -> None:
     parser.add_argument(
         "--problems", type=int, default=problems, help="--family: number of problems"
     )
-    parser.add_argument("--shots", type=int, default=0, help="--family: worked examples")
+    parser.add_argument(
+        "--shots", type=int, choices=range(MAX_SHOTS + 1), default=0,
+        help="--family: worked examples, as far as they fit",
+    )  # fmt: skip
 
 
 def prompts_from_flags(args: argparse.Namespace) -> list[Prompt]:

@@ -74,6 +74,13 @@ def test_a_wrong_flag_is_named(words, said, tmp_path):
         main(words)
 
 
+@pytest.mark.parametrize("shots", ["-3", "99"])
+def test_worked_examples_are_as_many_as_on_the_page(shots, capsys):
+    with pytest.raises(SystemExit):
+        main(("--family", "balance", "--shots", shots))
+    assert "argument --shots: invalid choice" in capsys.readouterr().err
+
+
 def test_recorded_runs_are_summed_up_and_kept_for_a_continuation(prompts, tmp_path, capsys):
     out = tmp_path / "out"
     words = ("--prompts", str(prompts), "--cache", "dual", "--out", str(out), *SHORT)

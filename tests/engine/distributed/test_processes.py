@@ -53,7 +53,7 @@ def test_one_process_alone_needs_no_launcher():
 @pytest.mark.parametrize("port", ["abc", "0", "99999"])
 def test_a_wrong_port_of_the_launcher_is_named(port):
     launched = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    with pytest.raises(ValueError, match="^MASTER_PORT must be"):
+    with pytest.raises(ValueError, match=r"^MASTER_PORT must be"):
         Processes(launched, wait_s=1)
 
 

@@ -46,7 +46,7 @@ def test_the_output_ends_with_one_json_line(monkeypatch, capsys):
 
 
 def test_a_flag_that_divides_rows_needs_rows():
-    with pytest.raises(SystemExit, match="^error: --workers: only the rows of --specs"):
+    with pytest.raises(SystemExit, match=r"^error: --workers: only the rows of --specs"):
         main(["--problems", "1", "--workers", "2"])
 
 

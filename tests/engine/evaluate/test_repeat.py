@@ -47,5 +47,5 @@ def test_a_file_is_refused_as_the_folder_of_traces_before_the_race(card, monkeyp
 def test_a_card_that_is_not_json_is_named(tmp_path):
     nested = tmp_path / "nested.json"
     nested.write_text("[" * 100_000)
-    with pytest.raises(SystemExit, match="^error: card: .* is not readable as JSON"):
+    with pytest.raises(SystemExit, match=r"^error: card: .* is not readable as JSON"):
         repeat.main([str(nested)])

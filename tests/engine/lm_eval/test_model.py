@@ -239,9 +239,9 @@ def test_tokens_without_a_context_follow_the_start_of_a_text():
     )
     assert alone == started
     long = "a " * 2_000
-    with pytest.raises(ValueError, match="^context: an answer of .* leaves no room"):
+    with pytest.raises(ValueError, match=r"^context: an answer of .* leaves no room"):
         model._loglikelihood_tokens([(("", long), [], model.tok_encode(long))])
-    with pytest.raises(ValueError, match="^context: an answer of .* leaves no room"):
+    with pytest.raises(ValueError, match=r"^context: an answer of .* leaves no room"):
         model.loglikelihood([asked("", long)])
 
 
