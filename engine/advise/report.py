@@ -120,8 +120,9 @@ def advice_table(advice: Advice) -> str:
     if chosen:
         name, own = chosen[1], advice.caches[chosen[0]].held_back[chosen[1]]
         link = _race(advice, own).to_query()
+        slower = "" if own.speed_up > 1 else " It is not faster, so plain decoding serves better."
         lines += [
-            "", f"Chosen: {name}, {own.speed_up:.2f} times as fast as plain decoding.",
+            "", f"Chosen: {name}, {own.speed_up:.2f} times as fast as plain decoding.{slower}",
             "", f"To race it, add this to the address of the page: `?{link}`",
         ]  # fmt: skip
     elif advice.finished:

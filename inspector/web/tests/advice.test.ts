@@ -90,6 +90,9 @@ test("the chosen setting is named with its figures, and what is missing is said"
     chosenWords(ADVICE),
     /^dual: fast: 3\.00 \(2\.88 to 3\.25\) times as fast .* on 8 new prompts;/,
   );
+  assert.doesNotMatch(chosenWords(ADVICE), /plain decoding serves better/);
+  const slower = ADVICE.chosen && { ...ADVICE.chosen, speed_up: 0.94 };
+  assert.match(chosenWords({ ...ADVICE, chosen: slower }), /so plain decoding serves better\.$/);
   assert.match(chosenWords({ ...ADVICE, chosen: null }), /^Plain decoding: .* at least 90 %/);
   assert.match(chosenWords({ ...ADVICE, finished: false }), /nothing is chosen yet/);
 });

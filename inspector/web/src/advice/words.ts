@@ -55,10 +55,11 @@ export function chosenWords({ chosen, finished, request }: Advice): string {
   if (!finished) return "The final test is not over, so nothing is chosen yet.";
   if (!chosen)
     return `Plain decoding: the final test accepted no setting that keeps ${asked} (${kindWords(request.of)}).`;
+  const slower = chosen.speed_up > 1 ? "" : " It is not faster, so plain decoding serves better.";
   return (
     `${chosen.name}: ${speedWords(chosen)} times as fast as plain decoding, ` +
     `${keptWords(chosen)} ${kindWords(request.of)} on ${plural(chosen.prompts, "new prompt")}; ` +
-    `${percent(chosen.recomputed)} of the rows recomputed. Asked for: ${asked}.`
+    `${percent(chosen.recomputed)} of the rows recomputed. Asked for: ${asked}.${slower}`
   );
 }
 
