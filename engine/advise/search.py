@@ -45,13 +45,13 @@ class CacheSearch:
 
     cache: str
     grid: int
-    others: int = 0
     references: tuple[str, ...] = ()
     fitted: tuple[str, ...] = ()
     predictions: dict[str, Prediction] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)  # measured on all prompts of the search
     runs: int = 0
+    others: int = 0
 
     def correlations(self) -> dict[str, float | None]:
         """Rank correlations of predicted and measured `kept` and `time`, over so many settings."""
