@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.core.files import ASSETS
 from engine.core.zero_gpu import on_zero
+from inspector.server.upload_folder import OWN_NAME
 from inspector.space import publish
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:
 
     Gradio's default is shared with other apps, so that their files could not be told from old ones.
     """
-    environment.setdefault("GRADIO_TEMP_DIR", str(Path(gettempdir(), "driftscope-uploads")))
+    environment.setdefault("GRADIO_TEMP_DIR", str(Path(gettempdir(), OWN_NAME)))
 
 
 def zero_decorator() -> Any:

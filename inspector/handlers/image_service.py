@@ -17,7 +17,7 @@ import gradio as gr
 
 from engine.config.images import MAX_IMAGES, ImageRef
 from engine.config.spec import RunSpec
-from inspector.handlers.uploads import read_upload
+from inspector.handlers.uploads import UNREAD, read_upload
 from inspector.protocol import Picture, Session
 
 KEPT_BYTES = 512_000_000  # of all visitors; at least VISITOR_BYTES
@@ -98,18 +98,19 @@ class ImageService:
         All files are deleted, and their pictures are kept only if every file was read.
         """
         files = paths if isinstance(paths, list) else [paths] if paths else []
+        unread = iter(files)
         try:
             if len(files) > MAX_IMAGES:
                 raise ValueError(f"images: {len(files)} files; at most {MAX_IMAGES}")
-            pictures = [self._picture(path) for path in files]
+            pictures = [self._picture(path) for path in unread]
             names = self._keep(who, pictures, alone=True)
             return " ".join(names), self.shown(who, " ".join(names))
         except Exception as error:
             return gr.skip(), _note(self._error_text(error))
         finally:
-            for path in files:
-                with suppress(OSError, ValueError):
-                    self._file(path).unlink()
+            for path in unread:
+                with suppress(ValueError):
+                    UNREAD.delete(self._file(path))
 
     def shown(self, who: str, names: Any) -> str:
         """HTML of the images that a form names."""

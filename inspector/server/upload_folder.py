@@ -10,7 +10,7 @@ from pathlib import Path
 
 STALE_S = 3_600
 REMEMBERED_S = 5.0
-TEMP_DIR = "GRADIO_TEMP_DIR"
+OWN_NAME = "driftscope-uploads"  # of the folder that the app gives Gradio unless one is set
 
 
 class UploadFolder:
@@ -29,7 +29,7 @@ class UploadFolder:
         async with self._lock:
             if time.monotonic() - self._before >= REMEMBERED_S:
                 self._arrived = 0
-                own = bool(os.environ.get(TEMP_DIR))
+                own = folder.name == OWN_NAME
                 self._counted = await asyncio.to_thread(clean, folder, time.time(), own)
                 self._before = time.monotonic()
             return self._counted + self._arrived

@@ -187,6 +187,17 @@ def test_stale_files_of_any_depth_go_and_the_folders_that_they_leave(tmp_path):
     assert (outside / "a").read_bytes() == b"xyz"
 
 
+def test_old_files_of_a_folder_that_somebody_else_chose_are_theirs(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "chosen"))
+    monkeypatch.setattr(upload_folder, "STALE_S", -1)
+    for name, stays in (("chosen", True), (upload_folder.OWN_NAME, False)):
+        file = tmp_path / name / "notes" / "mine.txt"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"xyz")
+        asyncio.run(UploadFolder().held(tmp_path / name))
+        assert file.exists() == stays
+
+
 def test_a_folder_is_counted_beside_the_other_requests_and_not_for_every_upload(
     tmp_path, monkeypatch
 ):

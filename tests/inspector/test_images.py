@@ -12,6 +12,7 @@ from inspector.files.run_card import run_card
 from inspector.handlers import image_service
 from inspector.handlers.image_service import ImageService
 from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
+from inspector.handlers.uploads import UNREAD
 from inspector.page_data import links, tokens
 from inspector.run_store import RaceRecord
 from tests.inspector.conftest import make_form
@@ -63,6 +64,15 @@ def test_a_file_that_was_not_uploaded_is_neither_read_nor_deleted(seeing, tmp_pa
         with pytest.raises(ValueError, match="images: no file was uploaded"):
             images.read("me", path)
     assert outside.exists()
+
+
+def test_visitors_who_add_the_same_file_at_the_same_time_both_have_it(images, tmp_path):
+    path = upload(tmp_path, image_file(plain(30, 20)))
+    UNREAD.add([path, path])  # Gradio names an upload by its content
+    first, _ = images.take([path], "me")
+    assert Path(path).exists()
+    assert images.take([path], "other")[0] == first
+    assert not Path(path).exists()
 
 
 def test_nobody_gets_the_image_of_another_visitor(images, tmp_path):
