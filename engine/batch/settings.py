@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from engine.catalog import derive_plan, with_end_of_text_rules
 from engine.config.spec import RunSpec
+from engine.core.files import read_json
 
 PLAIN = "plain decoding"  # the name of the setting that the others are compared with
 
@@ -27,11 +27,7 @@ def read_specs(path: Path, base: RunSpec) -> list[NamedSpec]:
 
     Raises ValueError naming the file, or the row and the field.
     """
-    try:
-        rows = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"specs: {path} is not readable as JSON ({error})") from None
-    return named_specs(rows, base, path)
+    return named_specs(read_json(path, "specs"), base, path)
 
 
 def named_specs(rows: Any, base: RunSpec, path: Path | None = None) -> list[NamedSpec]:

@@ -42,7 +42,7 @@ from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec
 from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, positive, thread_count
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads, usable_cores
@@ -184,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _threads(text: str) -> str:
-    return text if text == "auto" else str(positive(text))
+    return text if text == "auto" else str(thread_count(text))
 
 
 if __name__ == "__main__":

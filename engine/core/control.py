@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
-
-
 STOPPED = 130  # exit status of a command that was stopped, as shells give it after Control-C
 
 

@@ -1,7 +1,8 @@
-"""Files: where assets and the user's cache are, atomic writes, free disk space."""
+"""Files: where assets and the user's cache are, JSON, atomic writes, free disk space."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -9,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -29,6 +30,14 @@ def free_on_disk(folder: Path) -> int:
     """Free bytes on the disk of a folder, which need not exist yet."""
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     return shutil.disk_usage(existing).free
+
+
+def read_json(path: Path, field: str) -> Any:
+    """The content of a JSON file. Raises ValueError naming `field` and the file."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{field}: {path} is not readable as JSON ({error})") from None
 
 
 @contextmanager

@@ -8,7 +8,6 @@ with status 1 if an answer, a checkpoint or a guider differs from the card.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser, make_out, thread_count
-from engine.core.files import ASSETS
+from engine.core.files import ASSETS, read_json
 from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
@@ -57,13 +56,6 @@ def model_folders(model: Path | None, specs: Iterable[RunSpec]) -> dict[str, Pat
     return folders | {spec.model: model for spec in specs if spec.model not in folders}
 
 
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"card: {path} is not readable as JSON ({error})") from None
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("repeat", __doc__)
@@ -74,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
-        card = _read(args.card)
+        card = read_json(args.card, "card")
         specs = specs_of(card)
         make_out(args.out)
         traces = repeat(Session(model_folders(args.model, specs.values())), specs)

@@ -239,12 +239,12 @@ function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
   const found = predictions(list.rows, frame.prompt);
   const flips = found.filter(({ flip }) => flip);
   drawVariation(panel, found, shown);
-  const mean = data.mean_tv.values[probe];
-  const size = Number.isNaN(mean) ? "–" : tvText(mean);
   if (!found.length) {
     write(note, `${shown}: no token was predicted.`);
     return;
   }
+  const mean = data.mean_tv.values[probe];
+  const size = Number.isNaN(mean) ? "–" : tvText(mean);
   const head = `${shown}: ${plural(found.length, "prediction")}, mean total variation ${size}. `;
   const named = flips.slice(0, 8).map(predictionWords).join("; ") + (flips.length > 8 ? "; …" : "");
   const tail = flips.length
