@@ -17,7 +17,7 @@ import gradio as gr
 
 from engine.config.images import MAX_IMAGES, ImageRef
 from engine.config.spec import RunSpec
-from inspector.handlers.uploads import UNREAD, read_upload
+from inspector.handlers.uploads import UnreadUploads
 from inspector.protocol import Picture, Session
 
 KEPT_BYTES = 512_000_000  # of all visitors; at least VISITOR_BYTES
@@ -49,13 +49,20 @@ class ImageService:
     picture of another visitor. Images of one upload that take more than VISITOR_BYTES are refused.
     Beyond VISITOR_BYTES of a visitor, the pictures that they used longest ago are dropped; beyond
     KEPT_BYTES of all, those of whoever holds most, but not the newest of the visitor who adds one.
-    Files of more than `most` bytes are not read to their end, and files outside the folder
-    `uploads` are neither read nor deleted.
+    Files of more than `most` bytes are not read to their end, and files outside `folder`
+    are neither read nor deleted; `uploads` reads the others.
     """
 
-    def __init__(self, session: Session, most: int, error_text: ErrorText, uploads: Path) -> None:
+    def __init__(
+        self,
+        session: Session,
+        most: int,
+        error_text: ErrorText,
+        folder: Path,
+        uploads: UnreadUploads,
+    ) -> None:
         self._session, self._most, self._error_text = session, most, error_text
-        self._uploads = uploads.resolve()
+        self._folder, self._uploads = folder.resolve(), uploads
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._dropped: OrderedDict[Key, None] = OrderedDict()  # for lack of memory
         self._lock = threading.Lock()
@@ -110,7 +117,7 @@ class ImageService:
         finally:
             for path in unread:
                 with suppress(ValueError):
-                    UNREAD.delete(self._file(path))
+                    self._uploads.delete(self._file(path))
 
     def shown(self, who: str, names: Any) -> str:
         """HTML of the images that a form names."""
@@ -133,7 +140,7 @@ class ImageService:
     def _picture(self, path: str | Path) -> Picture:
         """The picture of an uploaded file, which is deleted. Raises ValueError naming `images`."""
         try:
-            data = read_upload(self._file(path), self._most)
+            data = self._uploads.read(self._file(path), self._most)
         except OSError:
             raise ValueError(NOT_AN_UPLOAD) from None
         return self._session.read_image(data)
@@ -144,7 +151,7 @@ class ImageService:
             file = Path(path).resolve()
         except (OSError, RuntimeError):
             raise ValueError(NOT_AN_UPLOAD) from None
-        if not file.is_relative_to(self._uploads):
+        if not file.is_relative_to(self._folder):
             raise ValueError(NOT_AN_UPLOAD)
         return file
 

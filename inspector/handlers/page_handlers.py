@@ -21,6 +21,7 @@ from engine.core.events import Event, RunFinished, RunStarted
 from inspector.files import export
 from inspector.form.settings import Form
 from inspector.handlers.image_service import ImageService
+from inspector.handlers.uploads import UnreadUploads
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import LANES, Control, Lane, Session
@@ -63,8 +64,10 @@ class Handlers:
         self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
         self.known_problems = KnownProblems()
+        self.uploads = UnreadUploads()
+        folder = Path(get_upload_folder())
         self.images = ImageService(
-            session, form.catalog.image_bytes, error_text, Path(get_upload_folder())
+            session, form.catalog.image_bytes, error_text, folder, self.uploads
         )
         for example in session.examples():
             self.known_problems.learn(example)

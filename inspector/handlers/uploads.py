@@ -1,4 +1,4 @@
-"""Reading an uploaded file, which is deleted then."""
+"""The uploaded files that were not read yet; a file is deleted when it is read."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ class UnreadUploads:
             while self._times and next(iter(self._times.values()))[-1] <= now - FORGOTTEN_S:
                 self._times.popitem(last=False)
 
+    def read(self, path: Path, most: int) -> bytes:
+        """The bytes of a file, at most one more than `most`; `delete`s it. Raises OSError."""
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        self.delete(path)
+        return data
+
     def delete(self, path: Path) -> None:
         """Delete a file that was read, unless another upload of it is still to be read."""
         path, oldest = path.resolve(), time.monotonic() - FORGOTTEN_S
@@ -44,14 +51,3 @@ class UnreadUploads:
             else:
                 with suppress(OSError):
                     path.unlink()
-
-
-UNREAD = UnreadUploads()
-
-
-def read_upload(path: Path, most: int) -> bytes:
-    """The bytes of a file, at most one more than `most`; deletes it. Raises OSError."""
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    UNREAD.delete(path)
-    return data

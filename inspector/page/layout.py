@@ -29,10 +29,17 @@ from inspector.server.gate import Gate
 
 
 class Page(gr.Blocks):
-    """The page, its routes beside those of Gradio, and the size of the largest trace file."""
+    """The page, with what serves it beside Gradio.
 
-    routes: tuple[Route, ...] = ()
-    trace_bytes: int = 0
+    Attributes:
+        routes: routes beside those of Gradio.
+        gate: the middleware that checks all requests.
+        trace_bytes: the size of the largest trace file.
+    """
+
+    routes: tuple[Route, ...]
+    gate: Middleware
+    trace_bytes: int
 
 
 def build(
@@ -61,6 +68,7 @@ def build(
         handlers = Handlers(session, form)
         demo.routes = SliceService(handlers).routes()
         demo.trace_bytes = form.catalog.trace_bytes
+        demo.gate = Middleware(Gate, trace_bytes=demo.trace_bytes, uploads=handlers.uploads)
         add_api(handlers)
         if batches is not None:
             add_batch_api(handlers, batches)
@@ -95,10 +103,9 @@ def first_tab(request: gr.Request) -> Any:
 
 def launch_options(page: Page) -> dict[str, Any]:
     """The arguments for `page.launch`: theme, style sheets, limits, middleware and routes."""
-    gate = Middleware(Gate, trace_bytes=page.trace_bytes)
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": page.trace_bytes,
         "state_session_capacity": 64, "max_threads": 192,
-        "app_kwargs": {"middleware": [gate], "routes": [bundle_route(), *page.routes]},
+        "app_kwargs": {"middleware": [page.gate], "routes": [bundle_route(), *page.routes]},
     }  # fmt: skip

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inspector.handlers.uploads import UNREAD
+from inspector.handlers.uploads import UnreadUploads
 from inspector.server.request_checks import SESSION, Refused, check_body
 from inspector.server.upload_folder import UploadFolder
 
@@ -36,11 +36,13 @@ class Gate:
 
     A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An upload is cut off after
     two traces of `trace_bytes`, and refused while the upload folder has more than two uploads and
-    MIN_FOLDER_BYTES. A refusal has a 4xx status; its `detail` names the field and its correction.
+    MIN_FOLDER_BYTES; its files are added to `uploads`. A refusal has a 4xx status; its `detail`
+    names the field and its correction.
     """
 
-    def __init__(self, app: ASGIApp, trace_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, trace_bytes: int, uploads: UnreadUploads) -> None:
         self._app = app
+        self._uploads = uploads
         self._most_upload = 2 * trace_bytes + FORM_BYTES
         self._folder = UploadFolder()
 
@@ -62,16 +64,17 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._app(scope, receive, _counting(send) if _uploads(scope) else send)
+            counted = _counting(send, self._uploads) if _is_upload(scope) else send
+            await self._app(scope, receive, counted)
         except TypeError:  # Gradio raises it for a form field that is not a file
-            if not _uploads(scope):
+            if not _is_upload(scope):
                 raise
             raise Refused("upload: expected files, each with a name") from None
 
     async def _checked_body(self, scope: Scope, receive: Receive) -> Receive:
         """Check a POST request's body; returns the channel from which Gradio reads it."""
         kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
-        uploads = _uploads(scope)
+        uploads = _is_upload(scope)
         if uploads != (kind == "multipart/form-data"):
             expected = "multipart/form-data" if uploads else "application/json"
             raise Refused(f"Content-Type: expected {expected}", 415)
@@ -87,7 +90,7 @@ class Gate:
         return _replayed(body, receive)
 
 
-def _uploads(scope: Scope) -> bool:
+def _is_upload(scope: Scope) -> bool:
     return scope["path"].rstrip("/") == API + "upload"
 
 
@@ -139,8 +142,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _counting(send: Send) -> Send:
-    """The channel `send` of an upload, whose files are counted before their paths are sent."""
+def _counting(send: Send, uploads: UnreadUploads) -> Send:
+    """The channel `send` of an upload; its files are in `uploads` before their paths are sent."""
     parts: list[bytes] = []
     taken = False
 
@@ -151,7 +154,7 @@ def _counting(send: Send) -> Send:
         elif message["type"] == "http.response.body" and taken:
             parts.append(message.get("body", b""))
             if not message.get("more_body", False):
-                UNREAD.add(json.loads(b"".join(parts)))  # as Gradio's upload route answers
+                uploads.add(json.loads(b"".join(parts)))  # as Gradio's upload route answers
         await send(message)
 
     return count

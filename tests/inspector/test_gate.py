@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
 from inspector.handlers import uploads
-from inspector.handlers.uploads import read_upload
+from inspector.handlers.uploads import UnreadUploads
 from inspector.server import gate, upload_folder
 from inspector.server.gate import BLOCKED_PATHS, Gate
 from inspector.server.request_checks import MAX_DEPTH
@@ -29,7 +29,7 @@ def double(x):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A small page behind the gate: its client, and its upload folder."""
+    """A small page behind the gate: its client, its upload folder and its unread uploads."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(folder))
@@ -41,14 +41,20 @@ def served(tmp_path_factory):
             file.change(lambda path: None, file, None, queue=False)
             gr.HTML("", server_functions=[double])
         page.max_file_size = None
-        app = App.create_app(page, app_kwargs={"middleware": [Middleware(Gate, trace_bytes=5_000)]})
-        with TestClient(app) as client:
-            yield client, folder
+        unread = UnreadUploads()
+        checked = Middleware(Gate, trace_bytes=5_000, uploads=unread)
+        with TestClient(App.create_app(page, app_kwargs={"middleware": [checked]})) as client:
+            yield client, folder, unread
 
 
 @pytest.fixture
 def client(served):
     return served[0]
+
+
+@pytest.fixture
+def unread(served):
+    return served[2]
 
 
 def call_of(client, **changes):
@@ -154,7 +160,7 @@ def test_an_upload_is_bounded_as_it_comes(client):
 
 
 def test_what_a_cut_upload_left_is_cleared_and_a_full_folder_takes_none(served, monkeypatch):
-    client, folder = served
+    client, folder, _ = served
     monkeypatch.setattr(upload_folder, "REMEMBERED_S", 0)
     stale, fresh = folder / "tmpstale", folder / "tmpfresh"
     for path in (stale, fresh):
@@ -221,7 +227,7 @@ def test_a_folder_is_counted_beside_the_other_requests_and_not_for_every_upload(
 
 
 def test_what_arrived_since_the_count_is_refused_with_the_rest(served, monkeypatch):
-    client, _ = served
+    client, *_ = served
     monkeypatch.setattr(gate, "MIN_FOLDER_BYTES", 1_000)
     monkeypatch.setattr(upload_folder, "REMEMBERED_S", 600)
     monkeypatch.setattr(upload_folder, "clean", lambda *given: 0)
@@ -232,7 +238,7 @@ def test_what_arrived_since_the_count_is_refused_with_the_rest(served, monkeypat
     assert answers[-1].json()["detail"] == gate.NO_SPACE
 
 
-def test_visitors_who_upload_the_same_file_at_once_all_have_it_read(client):
+def test_visitors_who_upload_the_same_file_at_once_all_have_it_read(client, unread):
     same = {"files": ("same.npz", b"same")}
     mine, other = (client.post("/gradio_api/upload", files=same).json() for _ in range(2))
     assert mine == other
@@ -241,28 +247,28 @@ def test_visitors_who_upload_the_same_file_at_once_all_have_it_read(client):
         given = {"path": upload[0], "meta": {"_type": "gradio.FileData"}}
         answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[given]))
         assert answer.status_code == 200
-        assert read_upload(path, 100) == b"same"
+        assert unread.read(path, 100) == b"same"
     assert not path.exists()
 
 
-def test_an_upload_that_nobody_reads_is_not_waited_for(client, monkeypatch):
+def test_an_upload_that_nobody_reads_is_not_waited_for(client, unread, monkeypatch):
     same = {"files": ("lost.npz", b"lost")}
     (path,) = client.post("/gradio_api/upload", files=same).json()
     monkeypatch.setattr(uploads, "FORGOTTEN_S", 0)
     assert client.post("/gradio_api/upload", files=same).json() == [path]
-    read_upload(Path(path), 100)
+    unread.read(Path(path), 100)
     assert not Path(path).exists()
 
 
-def test_the_paths_of_many_files_are_read_from_a_packed_answer(client):
+def test_the_paths_of_many_files_are_read_from_a_packed_answer(client, unread):
     files = [("files", (f"{n:060}.npz", b"x")) for n in range(40)]
     packed = {"Accept-Encoding": "br, gzip"}
     paths = client.post("/gradio_api/upload", files=files, headers=packed).json()
     assert client.post("/gradio_api/upload", files=files, headers=packed).json() == paths
     for path in map(Path, paths):
-        read_upload(path, 100)
+        unread.read(path, 100)
         assert path.exists()
-        read_upload(path, 100)
+        unread.read(path, 100)
         assert not path.exists()
 
 
@@ -283,7 +289,7 @@ def test_what_is_no_file_at_all_is_named(client, value):
 
 
 def test_an_uploaded_file_is_taken_but_no_link_out_of_the_folder(served, tmp_path):
-    client, folder = served
+    client, folder, _ = served
     (path,) = client.post("/gradio_api/upload", files={"files": ("../a.npz", b"x")}).json()
     secret = tmp_path / "secret"
     secret.write_text("x")

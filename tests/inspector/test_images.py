@@ -12,7 +12,7 @@ from inspector.files.run_card import run_card
 from inspector.handlers import image_service
 from inspector.handlers.image_service import ImageService
 from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
-from inspector.handlers.uploads import UNREAD
+from inspector.handlers.uploads import UnreadUploads
 from inspector.page_data import links, tokens
 from inspector.run_store import RaceRecord
 from tests.inspector.conftest import make_form
@@ -32,8 +32,13 @@ def handlers(seeing):
 
 
 @pytest.fixture
-def images(seeing, tmp_path):
-    return ImageService(seeing, 20_000_000, error_text, tmp_path)
+def unread():
+    return UnreadUploads()
+
+
+@pytest.fixture
+def images(seeing, tmp_path, unread):
+    return ImageService(seeing, 20_000_000, error_text, tmp_path, unread)
 
 
 def upload(folder: Path, data: bytes, name="a.png") -> str:
@@ -59,16 +64,16 @@ def test_a_file_that_was_not_uploaded_is_neither_read_nor_deleted(seeing, tmp_pa
     inside.mkdir()
     outside.write_bytes(image_file(plain(30, 20)))
     (inside / "link.png").symlink_to(outside)
-    images = ImageService(seeing, 20_000_000, error_text, inside)
+    images = ImageService(seeing, 20_000_000, error_text, inside, UnreadUploads())
     for path in (outside, inside / "link.png", inside / ".." / "private.png"):
         with pytest.raises(ValueError, match="images: no file was uploaded"):
             images.read("me", path)
     assert outside.exists()
 
 
-def test_visitors_who_add_the_same_file_at_the_same_time_both_have_it(images, tmp_path):
+def test_visitors_who_add_the_same_file_at_the_same_time_both_have_it(images, tmp_path, unread):
     path = upload(tmp_path, image_file(plain(30, 20)))
-    UNREAD.add([path, path])  # Gradio names an upload by its content
+    unread.add([path, path])  # Gradio names an upload by its content
     first, _ = images.take([path], "me")
     assert Path(path).exists()
     assert images.take([path], "other")[0] == first

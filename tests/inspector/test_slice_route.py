@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from inspector.handlers import slice_service
 from inspector.handlers.slice_service import GONE, PATH
+from inspector.handlers.uploads import UnreadUploads
 from inspector.page.layout import build, launch_options
 from inspector.run_store import RaceRecord
 from inspector.server.gate import Gate
@@ -66,7 +67,8 @@ def app_of(service, **options):
     """A small page behind the gate, with the service's routes; below another app with `path`."""
     with gr.Blocks(analytics_enabled=False) as page:
         gr.HTML("")
-    kwargs = {"middleware": [Middleware(Gate, trace_bytes=5_000)], "routes": [*service.routes()]}
+    gate = Middleware(Gate, trace_bytes=5_000, uploads=UnreadUploads())
+    kwargs = {"middleware": [gate], "routes": [*service.routes()]}
     if options:
         return gr.mount_gradio_app(FastAPI(), page, app_kwargs=kwargs, **options)
     return App.create_app(page, app_kwargs=kwargs)

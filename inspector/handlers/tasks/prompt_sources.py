@@ -12,7 +12,7 @@ import gradio as gr
 
 from engine.config.spec import MAX_PROMPT_FILE_BYTES
 from inspector.handlers.page_handlers import error_text, visitor_id
-from inspector.handlers.uploads import read_upload
+from inspector.handlers.uploads import UnreadUploads
 
 TYPED, FILE, PROBLEMS = "typed", "file", "problems"
 KEPT_FILES = 256
@@ -25,11 +25,11 @@ class PromptSources:
     """The prompts that visitors chose, and the files that they uploaded.
 
     `count` gives the numbers of prompts and of known answers of a source; ValueError names what is
-    wrong with it.
+    wrong with it. `uploads` reads the files.
     """
 
-    def __init__(self, count: Count) -> None:
-        self._count = count
+    def __init__(self, count: Count, uploads: UnreadUploads) -> None:
+        self._count, self._uploads = count, uploads
         self._files: OrderedDict[str, bytes] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -40,7 +40,7 @@ class PromptSources:
         if not path:
             return ""
         try:
-            data = read_upload(Path(path), MAX_PROMPT_FILE_BYTES)
+            data = self._uploads.read(Path(path), MAX_PROMPT_FILE_BYTES)
             prompts, answers = self._count({"file": data})
         except Exception as error:
             return f"Not read. {error_text(error)}"

@@ -40,7 +40,7 @@ class TaskHandlers(ABC, Generic[T]):
 
     def __init__(self, handlers: Handlers, tasks: Tasks[T], count: Count) -> None:
         self.tasks = tasks
-        self.sources = PromptSources(count)
+        self.sources = PromptSources(count, handlers.uploads)
         self._handlers = handlers
         self._live = LiveRuns()
 
