@@ -55,7 +55,7 @@ from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
 from engine.serve.loaded_model import LoadedModel
 from engine.serve.model_pool import ModelPool
-from engine.tiny.corpus import exam_questions, families
+from engine.tiny.corpus import exam_questions, example_counts, families
 from engine.tiny.suite import DEFAULT_FAMILY
 
 
@@ -122,8 +122,7 @@ def _evaluate(
     row |= {"family": args.family, "shots": args.shots, "batch": args.batch}
     shown = ("problems", "accuracy", "standard_error", "nfe", "tokens_per_forward", "tokens_per_s")
     method = f"cache {spec.cache}, unmasker {spec.unmasker}"
-    most = f"at most {args.shots} worked examples" if args.shots else "no worked examples"
-    lines = [f"{spec.model}, {args.family}, {method}, {most}"]
+    lines = [f"{spec.model}, {args.family}, {method}, {example_counts(questions)}"]
     lines += [f"  {name:20}{row[name]:10.4f}" for name in shown if row[name] is not None]
     document = {"environment": environment.describe(spec, model.digest), "rows": [row]}
     return document, "\n".join(lines)
@@ -152,8 +151,8 @@ def _compare(
     else:
         rows = _shared_rows(load, specs, questions, work, shared)
     speed: dict[str, dict[str, Any]] = {}
+    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     if processes.is_main:
-        long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
         speed = comparison.time_prompts(pool.load_to_run, specs, long_prompts)
     processes.barrier()
     document = {
@@ -161,7 +160,7 @@ def _compare(
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
         "rows": [row | {"family": args.family, "speed": speed.get(row["name"])} for row in rows],
     }
-    return document, _text(document, specs, args)
+    return document, _text(document, specs, args, questions, long_prompts)
 
 
 def _shared_rows(
@@ -183,18 +182,25 @@ def _shared_rows(
     return [rates_removed(row, samples) for row, samples in zip(rows, found, strict=True)]
 
 
-def _text(document: dict[str, Any], specs: Sequence[NamedSpec], args: argparse.Namespace) -> str:
-    """The table with its conditions and the command that made it."""
+def _text(
+    document: dict[str, Any],
+    specs: Sequence[NamedSpec],
+    args: argparse.Namespace,
+    questions: Questions,
+    timed: Questions,
+) -> str:
+    """The table of `questions` and `timed` ones, its conditions and the command that made it."""
     where, rows = document["environment"], document["rows"]
     shown = [
         one | {"speed": row["speed"]}
         for one, row in zip(comparison.by_family({args.family: rows}), rows, strict=True)
     ]
     return (
-        f"{comparison.markdown(shown)}\n{args.problems} held-out problems, the same for every row; "
+        f"{comparison.markdown(shown)}\n{args.problems} held-out problems, the same for every row, "
+        f"{example_counts(questions)} before each; "
         f"{DAGGER_NOTE} End of text: {specs[0].spec.eos}. "
         "From `forwards` on: another, longer task "
-        f"({comparison.timed_length(specs)}-token answers, {args.timed_shots} worked examples, "
+        f"({comparison.timed_length(specs)}-token answers, {example_counts(timed)}, "
         f"{args.timed} prompts, one at a time), ratios to the first row side by side. "
         f"{where['device_name']}, {where['threads']} thread(s), {where['dtype']}, torch "
         f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`.\n\n`{document['command']}`\n"
@@ -215,7 +221,10 @@ def _parser() -> argparse.ArgumentParser:
         help="family of the problems",
     )
     parser.add_argument(
-        "--shots", type=not_negative, default=0, help="worked examples before each problem"
+        "--shots",
+        type=not_negative,
+        default=0,
+        help="worked examples before each problem, as far as they fit",
     )
     parser.add_argument(
         "--batch",
@@ -232,7 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--timed-shots", type=not_negative, default=comparison.TIMED_SHOTS,
-        help="worked examples in each",
+        help="worked examples in each, as far as they fit",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, help="folder of samples and tables, to resume from")
     add_spec_flags(parser)

@@ -97,18 +97,15 @@ def beside_generate(asked: Iterable[tuple[str, str]], problems: int, seed: int) 
     return rows
 
 
-def evaluate_causal(
-    folder: Path, problems: int, seed: int, shots: int, family: str, generate: bool = False
-) -> dict[str, Any]:
+def evaluate_causal(folder: Path, questions: Questions, generate: bool = False) -> dict[str, Any]:
     """The model in a folder as a row of `python -m engine evaluate`.
 
     `generate` adds what `compare_with_generate` finds. Raises CheckpointError naming a file, and
     ValueError naming `prompt` if one exceeds the context together with its answer.
     """
     model = load_guider(folder.name, folder, torch.float32, torch.device("cpu"))
-    spec, questions = exam_spec(folder), corpus.exam_questions(problems, seed, shots, family)
-    row = summarise(spec, evaluate(model, spec, questions, fit=False))
-    row |= {"name": "greedy", "shots": shots, "family": family}
+    spec = exam_spec(folder)
+    row = summarise(spec, evaluate(model, spec, questions, fit=False)) | {"name": "greedy"}
     return row | (compare_with_generate(model, spec, questions) if generate else {})
 
 
@@ -123,19 +120,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="family of the problems",
     )  # fmt: skip
     parser.add_argument(
-        "--shots", type=not_negative, default=0, help="worked examples before each problem"
+        "--shots",
+        type=not_negative,
+        default=0,
+        help="worked examples before each problem, as far as they fit",
     )
     parser.add_argument("--generate", action="store_true", help="compare with transformers")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    questions = corpus.exam_questions(args.problems, args.seed, args.shots, args.family)
     try:
-        row = evaluate_causal(
-            args.folder, args.problems, args.seed, args.shots, args.family, args.generate
-        )
+        row = evaluate_causal(args.folder, questions, args.generate)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from None
-    print(f"{args.folder.name}: {row['accuracy']:.1%} of {args.problems} correct")
+    row |= {"shots": args.shots, "family": args.family}
+    print(
+        f"{args.folder.name}, {args.family}, {corpus.example_counts(questions)}: "
+        f"{row['accuracy']:.1%} of {args.problems} correct"
+    )
     if args.generate:
         print(
             f"{row['equal']} of {row['compared']} answers equal those of generate, which takes "

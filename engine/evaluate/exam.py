@@ -14,7 +14,7 @@ from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.generate.end_of_text import Answer
-from engine.generate.job import split
+from engine.generate.job import Job, split
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import Guider
 from engine.models.tokenizer import Tokenizer
@@ -31,14 +31,16 @@ class ExamResult:
     """A decoded problem, and its share of the costs of its batch.
 
     `ids` are the tokens before the first end of text, of a `vocabulary` (Tokenizer.vocabulary),
-    `nfe` counts steps, `text_nfe` those until the last of `ids` was committed, `positions` all that
-    were decoded, `ms` is engine time, `recomputed` the mean share of rows computed in a step.
+    `nfe` counts steps, `text_nfe` those until the last of `ids` was committed, `forwards` those of
+    both branches of classifier-free guidance, `positions` all that were decoded, `ms` is engine
+    time, `recomputed` the mean share of rows computed in a step.
     """
 
     text: str
     correct: bool
     nfe: int
     text_nfe: int
+    forwards: int
     ids: tuple[int, ...]
     vocabulary: str
     positions: int
@@ -102,15 +104,25 @@ def _decode(
             yield _decode_causally(model, spec, problem)
         return
     prompts = [prompt_ids(one, model.tokenizer) for one in specs]
-    jobs = split(make_job(model, specs[0], prompts, sequence_specs=specs))
-    for job in jobs:
-        state, tally = Denoiser(job), Tally(job.canvas.shape[1], len(job.canvas))
-        for event in denoise(state):
-            tally.add(event)
-        own = problems if len(jobs) == 1 else [problems[job.first_sequence]]
-        marker = _Marker(model.tokenizer, job.prompt_length, tally)
+    for state, tally in decoded(make_job(model, specs[0], prompts, sequence_specs=specs)):
+        marker = _Marker(model.tokenizer, state.run.prompt_length, tally)
+        own = problems[state.job.first_sequence :][: tally.batch]
         for row, problem in enumerate(own):
             yield marker.result(state.answer(row), row, problem, state.cached_bytes())
+
+
+def decoded(job: Job) -> Iterator[tuple[Denoiser, Tally]]:
+    """Decode a batch, in the parts of `split`; the final state of each part and its sums.
+
+    Raises ValueError naming `fixed` if nothing of the answers is left to decode.
+    """
+    for part in split(job):
+        state, tally = Denoiser(part), Tally(part.canvas.shape[1], len(part.canvas))
+        for event in denoise(state):
+            tally.add(event)
+        if not tally.steps:
+            raise ValueError("fixed: no position of an answer is left to decode; fix fewer")
+        yield state, tally
 
 
 def _decode_causally(model: Guider, spec: RunSpec, problem: Problem) -> ExamResult:
@@ -141,6 +153,7 @@ class _Marker:
             correct=corpus.correct(text, problem),
             nfe=tally.steps,
             text_nfe=tally.text_steps(self.prompt_length, answer.positions, row),
+            forwards=tally.forwards,
             ids=answer.ids,
             vocabulary=self.tokenizer.vocabulary,
             positions=int((tally.revealed[row] >= 0).sum()),
@@ -173,7 +186,7 @@ def summarise(spec: RunSpec, results: Sequence[ExamResult]) -> dict[str, Any]:
         "text_nfe": float(np.mean([one.text_nfe for one in results])),
         "tokens": tokens / len(results),
         "positions": positions / len(results),
-        "tokens_per_forward": tokens / sum(one.nfe for one in results),
+        "tokens_per_forward": tokens / sum(one.forwards for one in results),
         "tokens_per_s": tokens / seconds,
         "positions_per_s": positions / seconds,
         "ms_per_problem": 1e3 * seconds / len(results),

@@ -20,10 +20,8 @@ from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.files import ASSETS
 from engine.distributed.keyed_lines import key_of
 from engine.distributed.processes import Processes
-from engine.evaluate.exam import resized
+from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import OF_MACHINE
-from engine.generate.job import split
-from engine.generate.loop import Denoiser, denoise
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
 from engine.lm_eval.options import flag, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
@@ -32,7 +30,6 @@ from engine.models.tokenizer import Messages
 from engine.serve import environment
 from engine.serve.loaded_model import digests_of, make_job, suffix_ids
 from engine.serve.model_pool import ModelPool
-from engine.trace.metrics import Tally
 
 _LOG = logging.getLogger(__name__)
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature")  # arguments that are followed
@@ -351,18 +348,14 @@ class DriftscopeLM(TemplateLM):
     def _decode(self, spec: RunSpec, asked: Sequence[_Asked]) -> Iterator[Response]:
         """The responses of one batch; prompts are decoded from their ids, so of any length."""
         own = [prompted(spec, one.context, one.turns) for one in asked]
-        for job in split(
-            make_job(self.model, own[0], [one.ids for one in asked], sequence_specs=own)
-        ):
-            state, tally = Denoiser(job), Tally(job.canvas.shape[1], len(job.canvas))
-            for event in denoise(state):
-                tally.add(event)
-            size = len(state.ids)
+        job = make_job(self.model, own[0], [one.ids for one in asked], sequence_specs=own)
+        for state, tally in decoded(job):
+            size = tally.batch
             for row in range(size):
                 ids = list(state.answer(row).ids)
                 yield Response(
                     tokens=len(ids),
-                    forwards=tally.text_steps(0, job.canvas.shape[1], row),
+                    forwards=tally.text_steps(0, tally.length, row),
                     ms=tally.total_ms / size,
                     machine=self._machine(),
                     text=self.model.tokenizer.decode(ids),

@@ -127,6 +127,15 @@ def exam_questions(
     return [(one, worked_prompt(rng, one, shots)) for one in drawn]
 
 
+def example_counts(questions: Iterable[tuple[Problem, str]]) -> str:
+    """The number of worked examples in the prompts of `exam_questions`, in words."""
+    counts = [len(worked_answers(prompt)) for _, prompt in questions]
+    low, high = min(counts, default=0), max(counts, default=0)
+    if not high:
+        return "no worked examples"
+    return f"{high if low == high else f'{low} to {high}'} worked example{'s' * (high > 1)}"
+
+
 def worked_answers(text: str) -> list[tuple[int, int]]:
     """Character ranges [start, end) of the worked answers in a prompt of the "text" form."""
     return [found.span(1) for found in _WORKED.finditer(text)]

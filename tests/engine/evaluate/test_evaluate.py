@@ -117,6 +117,32 @@ def test_a_row_sums_up_the_results(model):
     )
 
 
+def test_both_branches_of_guidance_count_as_forwards(model):
+    spec = RunSpec(gen_length=32, block_length=16, steps=8, cfg_scale=1.0)
+    row = summarise(spec, evaluate(model, spec, exam_questions(2, 3, family="short_problems")))
+    assert row["tokens_per_forward"] == pytest.approx(row["tokens"] / (2 * row["nfe"]))
+
+
+def test_an_exam_with_nothing_to_decode_is_refused(model):
+    spec = RunSpec(gen_length=32, block_length=16, steps=32, fixed=[(i, 5) for i in range(32)])
+    questions = exam_questions(1, 3, family="short_problems")
+    with pytest.raises(ValueError, match=r"^fixed: no position of an answer is left to decode"):
+        evaluate(model, spec, questions, fit=False)
+
+
+@pytest.mark.parametrize(
+    ("family", "said"), [("reversal", "2 worked examples"), ("lookup", "no worked examples")]
+)
+def test_the_worked_examples_that_precede_a_problem_are_told(family, said, tmp_path, capsys):
+    shown = ["--family", family, "--problems", "1", "--shots", "2"]
+    main([*shown, "--unmasker", "threshold", "--threshold", "0"])
+    assert capsys.readouterr().out.splitlines()[0].endswith(f", {said}")
+    rows = [{"name": "all at once", "unmasker": "threshold", "threshold.threshold": 0.0}]
+    (tmp_path / "specs.json").write_text(json.dumps(rows))
+    main([*shown, "--specs", str(tmp_path / "specs.json"), "--timed", "0"])
+    assert f"the same for every row, {said} before each;" in capsys.readouterr().out
+
+
 def test_many_settings_are_compared_with_the_first(tmp_path, capsys):
     specs = [
         {"name": "plain"},

@@ -88,6 +88,17 @@ def test_a_prompt_with_worked_examples_is_bounded():
     assert worked_prompt(random.Random(0), table, 8) == table.question
 
 
+@pytest.mark.parametrize(
+    ("shots", "said"),
+    [((), "no worked examples"), ((0, 0), "no worked examples"), ((1,), "1 worked example"),
+     ((3, 3), "3 worked examples"), ((0, 2), "0 to 2 worked examples")],
+)  # fmt: skip
+def test_worked_examples_are_counted_in_the_prompts(shots, said):
+    one = corpus.draw(3, 1, family="balance")[0]
+    prompts = [(one, worked_prompt(random.Random(0), one, count)) for count in shots]
+    assert corpus.example_counts(prompts) == said
+
+
 def test_exam_questions_are_of_the_exam():
     for name in corpus.families():
         assert all(corpus.part_of(one) == EXAM for one, _ in exam_questions(20, 7, 2, name))

@@ -102,7 +102,7 @@ def test_an_export_has_the_vocabulary_and_the_weights_of_its_run(run, built, tmp
 
 
 def test_the_causal_model_is_evaluated_on_the_corpus():
-    found = evaluate_causal(QWEN, 6, 7, 0, "short_problems", generate=True)
+    found = evaluate_causal(QWEN, corpus.exam_questions(6, 7, 0, "short_problems"), generate=True)
     assert found["correct"] >= 5
     assert found["accuracy"] == found["correct"] / 6
     assert found["equal"] == found["compared"] == 6
