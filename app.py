@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import gettempdir
 from threading import Thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from engine.core.files import ASSETS
@@ -123,7 +125,8 @@ def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
 def main() -> None:
     """Start the app; Gradio reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT.
 
-    SIGTERM ends it as Ctrl-C does, so that the folder of visitors' files is removed.
+    SIGTERM ends it as Ctrl-C does, so that the folder of visitors' files is removed. Both stop the
+    runs first, because torch aborts a process that ends within a step.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = Settings.of(os.environ)
@@ -147,7 +150,15 @@ def main() -> None:
     batches = BatchService(served, settings.public)
     searches = SearchService(served, settings.public)
     page = build(served, ASSETS / "examples", batches, searches)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, partial(end, page.stop_runs))
     page.launch(**launch_options(page))
+
+
+def end(stop_runs: Callable[[], None], number: int, frame: FrameType | None) -> None:
+    """A signal handler that stops all runs and ends the app."""
+    stop_runs()
+    raise KeyboardInterrupt
 
 
 def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:

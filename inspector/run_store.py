@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 from engine.core.events import Event
 from engine.trace.trace import Trace
@@ -181,6 +182,28 @@ class RunStore:
 
     def _held(self) -> int:
         return sum(size for _, size, _ in self._records.values())
+
+
+class RunControls:
+    """The controls of the runs of all visitors, made by `make`, so that all can be stopped."""
+
+    def __init__(self, make: Callable[[], Control]) -> None:
+        self._make = make
+        self._made: WeakSet[Control] = WeakSet()
+        self._lock = threading.Lock()
+
+    def new(self) -> Control:
+        """A control for a new run."""
+        control = self._make()
+        with self._lock:
+            self._made.add(control)
+        return control
+
+    def stop(self) -> None:
+        """Stop every run before its next step."""
+        with self._lock:
+            for control in list(self._made):
+                control.stop()
 
 
 class LiveRuns:

@@ -25,7 +25,14 @@ from inspector.handlers.uploads import UnreadUploads
 from inspector.page_data import messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import LANES, Control, Lane, Session
-from inspector.run_store import KnownProblems, LiveRuns, RaceRecord, RunStore, store_bytes
+from inspector.run_store import (
+    KnownProblems,
+    LiveRuns,
+    RaceRecord,
+    RunControls,
+    RunStore,
+    store_bytes,
+)
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 2.0  # a page asks for the steps in between, see `Handlers.news`
@@ -63,6 +70,7 @@ class Handlers:
         self.form = form
         self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
+        self.controls = RunControls(session.control)
         self.known_problems = KnownProblems()
         self.uploads = UnreadUploads()
         folder = Path(get_upload_folder())
@@ -112,7 +120,7 @@ class Handlers:
         On exit the run is stopped. Its record is dropped if it is unfinished or if the visitor
         has left.
         """
-        control = self.session.control()
+        control = self.controls.new()
         self.live_runs.begin(who, record.run_id, control)
         try:
             yield control

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ class Page(gr.Blocks):
         routes: routes beside those of Gradio.
         gate: the middleware that checks all requests.
         trace_bytes: the size of the largest trace file.
+        stop_runs: stops the runs of all visitors before their next step.
     """
 
     routes: tuple[Route, ...]
     gate: Middleware
     trace_bytes: int
+    stop_runs: Callable[[], None]
 
 
 def build(
@@ -68,6 +71,7 @@ def build(
         handlers = Handlers(session, form)
         demo.routes = SliceService(handlers).routes()
         demo.trace_bytes = form.catalog.trace_bytes
+        demo.stop_runs = handlers.controls.stop
         demo.gate = Middleware(Gate, trace_bytes=demo.trace_bytes, uploads=handlers.uploads)
         add_api(handlers)
         if batches is not None:

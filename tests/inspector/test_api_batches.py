@@ -1,5 +1,7 @@
 """The API of many prompts and of the advisor, as a program uses it."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -106,3 +108,17 @@ def test_a_search_for_settings_is_estimated_and_continued(client):
 def test_impossible_searches_are_refused_by_name(client, given, named):
     with pytest.raises(AppError, match=named):
         client.predict(given, api_name="/advise")
+
+
+def test_an_app_that_is_ended_during_a_run_does_not_abort(app, client):
+    """The last of this file, because it ends the app."""
+    lane = {"prompt": "one", "gen_length": 512, "block_length": 512, "steps": 512}
+    job = client.submit({"a": lane, "b": lane}, api_name="/run")
+    while not job.outputs():
+        time.sleep(0.05)
+    os.kill(app.pid, signal.SIGINT)
+    while app.runs():
+        time.sleep(0.05)
+    log = app.log.read_text()
+    assert "closing server" in log
+    assert "terminate called" not in log

@@ -9,6 +9,7 @@ from inspector.run_store import (
     KnownProblems,
     LiveRuns,
     RaceRecord,
+    RunControls,
     RunStore,
     memory_of,
     store_bytes,
@@ -87,6 +88,14 @@ def test_a_second_run_stops_the_first():
     assert live_runs.end("me", "run-2")
     assert live_runs.control("me") is None
     assert live_runs.last("me") == "run-2"
+
+
+def test_every_run_can_be_stopped():
+    controls = RunControls(Flags)
+    made = [controls.new() for _ in range(3)]
+    controls.stop()
+    assert [one.stopped for one in made] == [True] * 3
+    assert not controls.new().stopped
 
 
 def test_leaving_stops_the_run_of_that_visitor_only():

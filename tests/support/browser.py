@@ -48,6 +48,10 @@ class App:
             for found in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         ]
 
+    def runs(self) -> bool:
+        """Whether the process has not ended."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
     def kill(self) -> None:
         """End it as `kill -9` does."""
         os.kill(self.pid, signal.SIGKILL)

@@ -50,7 +50,7 @@ class TaskEndpoints(Generic[T]):
     ) -> Iterator[dict[str, Any]]:
         """The `message` of the events of `work`, which is called with a control of its own."""
         who = f"api:{visitor_id(request)}:{task.id}"
-        control = self._handlers.session.control()
+        control = self._handlers.controls.new()
         self._live.begin(who, task.id, control)
         try:
             with closing(work(control)) as events:  # type: ignore[type-var]

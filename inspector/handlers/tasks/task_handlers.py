@@ -125,7 +125,7 @@ class TaskHandlers(ABC, Generic[T]):
         self, task: T, who: str, work: Callable[[Any], Iterator[Any]]
     ) -> Iterator[list[Any]]:
         """The messages of a task while `work`, called with a new control, runs a part of it."""
-        control = self._handlers.session.control()
+        control = self._handlers.controls.new()
         idle, shown = [gr.skip()] * len(BUTTONS), time.monotonic()
         self._live.begin(who, task.id, control)
         failure = ""
