@@ -60,7 +60,7 @@ def untested(advice: Advice) -> list[str]:
         drawn = found.drawn.measured if found.drawn else {}
         both = [*search.measured.values(), *drawn.values()]
         ran, known = len(without_repeats(one.named.spec for one in both)), len(search.predictions)
-        also = f" and {search.others} published or fitted ones" if search.others else ""
+        also = f" and {search.others} other, published or fitted ones" if search.others else ""
         said.append(
             f"{name}: of {search.grid} settings{also} {known} were predicted and {ran} were run; "
             "the others were not."

@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Any
 
 Scalar = bool | int | float | str | None
+KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
 
 
 def knob(
@@ -70,7 +71,8 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     if kind == "float" and type(value) is int:
         value = float(value) if abs(value) < 2**53 else math.inf
     if type(value).__name__ != kind:
-        raise ValueError(f"{name}: expected {kind}, got {value!r}")
+        given = "nothing" if value is None else repr(value)
+        raise ValueError(f"{name}: expected {KINDS[kind]}, got {given}")
     if kind == "float" and not math.isfinite(value):
         raise ValueError(f"{name}: must be a finite number, got {value!r}")
     return value

@@ -79,7 +79,8 @@ def _about(limits: dict[str, Any]) -> str:
         "Find settings of a cache method that are fast and keep what you say has to be kept. Two "
         "exact runs are recorded, settings are predicted from them, the best predictions are run "
         "in rounds on a third of the prompts, and the best of these are tested on the other "
-        "prompts. Model, lengths and unmasker are those of lane B of the Run tab."
+        "prompts. Model, lengths and unmasker are those of lane B of the Run tab; plain decoding "
+        "here has the same unmasker and no cache."
     )
     if limits["seconds"] is None:
         return text

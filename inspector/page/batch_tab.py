@@ -13,7 +13,7 @@ from inspector.handlers.tasks.batch_handlers import BatchHandlers
 from inspector.handlers.tasks.prompt_sources import TYPED
 from inspector.handlers.tasks.task_handlers import BUTTONS
 from inspector.page.prompt_widgets import build_source
-from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab
+from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab, note
 from inspector.protocol import Batches
 
 LANES = [("Lane A of the Run tab", "a"), ("Lane B of the Run tab", "b")]
@@ -100,7 +100,7 @@ def _settings(handlers: Handlers, batch: BatchHandlers, levels: list[str]) -> li
     with gr.Row():
         name = gr.Textbox(label="Name", max_lines=1, max_length=80, elem_id="ds-batch-name")
         keep = gr.Button("Keep lane B's method", elem_id="ds-batch-keep")
-    said = gr.Markdown("", elem_id="ds-batch-said")
+    said = note("ds-batch-said")
     with gr.Accordion("Kept settings", open=False, elem_id="ds-batch-kept-part"):
         kept = gr.Textbox("", lines=3, label="List", info=KEPT_INFO, elem_id="ds-batch-kept")
     record = gr.Dropdown(

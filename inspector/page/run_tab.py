@@ -209,7 +209,7 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
             )
             ready = gr.Button("Prepare files", elem_id="ds-export")
             made = gr.File(label="Files", file_count="multiple", interactive=False, visible=False)
-            said = gr.Textbox(label="Export", interactive=False, elem_id="ds-export-note")
+            said = note("ds-export-note")
         with gr.Column(min_width=280):
             gr.Markdown(
                 "View one trace, or two side by side, each with its `-recorded` file if there is "
@@ -222,15 +222,23 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
                 file_count="multiple",
                 file_types=[".npz", ".json", ".html"], elem_id="ds-import",
             )  # fmt: skip
-            note = gr.Textbox(label="Import", interactive=False, elem_id="ds-import-note")
+            told = note("ds-import-note")
 
     def export(request: gr.Request, run_id: Any) -> tuple[Any, str]:
         paths, message = files.export(request, run_id)
         return gr.File(paths, visible=paths is not None), message
 
     ready.click(export, ready, [made, said], js=SHOWN_RUN_JS, **RAW, **PRIVATE)
-    given.upload(files.import_files, given, [race, note, given], concurrency_limit=2, **PRIVATE)
+    given.upload(files.import_files, given, [race, told, given], concurrency_limit=2, **PRIVATE)
     return given
+
+
+def note(name: str) -> gr.HTML:
+    """An element with the id `name` for a note, which screen readers tell when it changes."""
+    return gr.HTML(
+        "", html_template=static_files.text("note.html"), elem_id=name,
+        **static_files.BARE | {"js_on_load": static_files.script("note")},
+    )  # fmt: skip
 
 
 def _wire_settings(

@@ -23,17 +23,17 @@ AFTER_BLOCK = "decoding stops after the block in which the text ends"  # officia
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     """The derived plan of one lane in one line: blocks, steps, tokens and forwards."""
     blocks, low, high = plan["blocks"], plan["min_forwards"], plan["max_forwards"]
+    forwards = _count(high, "forward")
+    forwards = forwards if low == high else f"between {low} and {forwards}"
     owed, second = plan["tokens_per_step"], UNCONDITIONAL if spec.cfg_scale else ""
     if spec.unmasker == "autoregressive":
-        return f"one token a forward: between {low} and {_count(high, 'forward')}"
+        return f"one token a forward: {forwards}"
     if not owed:
         shape = f"{_count(blocks, 'block')} of {spec.block_length}"
         criterion = "chance" if plan["steps_per_block"] else "confidence"
         criterion = "the guider" if spec.unmasker == "guided" else criterion
-        return f"{shape}, {criterion} decides: between {low} and {_count(high, 'forward')}{second}"
+        return f"{shape}, {criterion} decides: {forwards}{second}"
     few, many = min(owed), max(owed)
-    forwards = _count(high, "forward")
-    forwards = forwards if low == high else f"between {low} and {forwards}"
     tokens = _count(many, "token") if few == many else f"{few} to {_count(many, 'token')}"
     shared, most = "", "" if plan.get("prompt_tokens") else "at most "
     if blocks > spec.blocks:

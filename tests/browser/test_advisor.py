@@ -36,7 +36,7 @@ def test_a_search_ends_in_a_race_of_the_chosen_setting(app, lasting_page):
     page = race.page
     tab(race)
     search(page, "2")
-    wait(page, "failed")
+    wait(page, "refused")
     assert "prompts: 2 are too few" in page.locator("[data-advice-state]").inner_text()
     page.locator("#ds-advice-keep input[type=number]").fill("1")
     page.locator("#ds-advice-of input").click()

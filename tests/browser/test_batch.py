@@ -78,7 +78,7 @@ def test_a_refusal_is_named_and_recordings_are_summed_up(app, lasting_page):
     tab(race, "Many prompts")
     page.locator("#ds-batch-prompts textarea").fill(" ")
     page.locator("#ds-batch-run").click()
-    wait(page, "failed")
+    wait(page, "refused")
     assert "prompts: there are none" in page.locator("[data-batch-state]").inner_text()
     page.locator("#ds-batch-prompts textarea").fill("\n".join(PROMPTS[:2]))
     page.locator("#ds-batch-record input").click()

@@ -72,7 +72,7 @@ def test_an_estimate_runs_no_setting(press):
 )
 def test_a_refusal_names_what_is_wrong(press, changes, said):
     (only,) = press(**changes)
-    assert only["state"] == "failed"
+    assert only["state"] == "refused"
     assert said in only["message"]
 
 

@@ -263,7 +263,7 @@ def test_what_if_of_a_run_by_its_id(client):
     for run, step, settings, said in [
         (ran["run"][:-1], 0, {}, "no longer in memory"),
         (ran["run"], 10_000, {}, "step: expected a step"),
-        (ran["run"], 0, {"threshold.threshold": "high"}, "threshold.threshold: expected float"),
+        (ran["run"], 0, {"threshold.threshold": "high"}, "threshold.threshold: expected a number"),
         (ran["run"], 0, ["x"], "settings as a mapping"),
     ]:
         with pytest.raises(AppError, match=said):

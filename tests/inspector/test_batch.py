@@ -202,14 +202,14 @@ def test_a_kept_method_has_the_other_settings_of_the_run_tab(press, tab, values)
 )
 def test_what_is_wrong_is_named_and_nothing_is_run(press, change, said):
     (only,) = press(**change)
-    assert (only["state"], only["batch"]) == ("failed", "")
+    assert (only["state"], only["batch"]) == ("refused", "")
     assert only["message"].startswith(said), only["message"]
 
 
 def test_a_refusal_leaves_the_shown_batch(press, tab, request_of):
     *_, last = press(text="one\ntwo", first=1)
     (refused,) = press(text="", shown=json.dumps(last))
-    assert (refused["state"], refused["batch"], refused["done"]) == ("failed", last["batch"], 2)
+    assert (refused["state"], refused["batch"], refused["done"]) == ("refused", last["batch"], 2)
     assert tab.idle(request_of(), json.dumps(refused))[2]["interactive"]
 
 

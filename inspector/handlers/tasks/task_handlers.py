@@ -151,7 +151,7 @@ class TaskHandlers(ABC, Generic[T]):
 
     def _refusal(self, shown: Any, error: Exception) -> list[Any]:
         """What is wrong; a task that is shown stays and can be continued."""
-        refused = {"state": "failed", "message": self._said(error)}
+        refused = {"state": "refused", "message": self._said(error)}
         try:
             task = self.tasks.get(self._shown_id(shown))
         except ValueError:

@@ -3,6 +3,7 @@ export { advice } from "./advice/advice.ts";
 export { batch } from "./batch/batch.ts";
 export { learn } from "./page/learn.ts";
 export { methods } from "./page/methods.ts";
+export { note } from "./page/note.ts";
 export { plan } from "./page/plan.ts";
 export { preset } from "./page/preset.ts";
 export { theorem } from "./page/theorem.ts";

@@ -94,7 +94,7 @@ test("the chosen setting is named with its figures, and what is missing is said"
   const slower = ADVICE.chosen && { ...ADVICE.chosen, speed_up: 0.94 };
   assert.match(chosenWords({ ...ADVICE, chosen: slower }), /so plain decoding serves better\.$/);
   assert.match(chosenWords({ ...ADVICE, chosen: null }), /^Plain decoding: .* at least 90 %/);
-  assert.match(chosenWords({ ...ADVICE, finished: false }), /nothing is chosen yet/);
+  assert.match(chosenWords({ ...ADVICE, finished: false }), /no setting is chosen/);
 });
 
 test("a search says what it was asked for", () => {
@@ -118,8 +118,11 @@ test("the state names the stage while it runs and nothing of it later", () => {
     seconds_left: 12, runs: 3,
   }; // prettier-ignore
   assert.match(stateWords(front), /^Searching\. measuring dual: 3 of 9\. 3 runs so far\. About/);
-  assert.equal(stateWords({ ...front, state: "done" }), "Done. 3 runs so far.");
-  assert.equal(stateWords({ ...front, state: "failed", message: "no" }), "Not run. no.");
+  assert.equal(stateWords({ ...front, state: "done" }), "Done. 3 runs.");
+  assert.equal(stateWords({ ...front, state: "failed", message: "no" }), "Failed. no.");
+  const refused = { ...front, state: "refused", message: "no" };
+  assert.equal(stateWords(refused), "Not run. no. Below is the last search.");
+  assert.equal(stateWords({ ...refused, search: "" }), "Not run. no.");
 });
 
 test("the rows of the file have plain numbers", () => {

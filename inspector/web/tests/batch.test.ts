@@ -76,7 +76,7 @@ test("runs are grouped by prompt, and a prompt without runs is left out", () => 
 });
 
 test("a batch is over unless it runs or is about to", () => {
-  const states = ["new", "running", "done", "stopped", "estimated", "limit", "failed"];
+  const states = ["new", "running", "done", "stopped", "estimated", "limit", "failed", "refused"];
   assert.deepEqual(states.filter(isOver), states.slice(2));
 });
 
@@ -85,9 +85,17 @@ test("the state says what is done, what is next and how long the rest takes", ()
   assert.equal(told, "Running. 1 of 4 runs. The next one is at step 5. About 12 s for the others.");
   const done = stateWords(front({ state: "done", done: 4, seconds_left: 3, step: 4 }));
   assert.equal(done, "Done. 4 of 4 runs.");
-  const failed = front({ state: "failed", message: "prompts: none", total: 0, done: 0 });
-  assert.equal(stateWords(failed), "Not run. prompts: none.");
-  assert.equal(stateWords({ ...failed, total: 4, done: 4 }), "Not run. prompts: none.");
+  const refused = front({
+    state: "refused",
+    message: "prompts: none",
+    batch: "",
+    total: 0,
+    done: 0,
+  });
+  assert.equal(stateWords(refused), "Not run. prompts: none.");
+  const before = { ...refused, batch: "x", total: 4, done: 4 };
+  assert.equal(stateWords(before), "Not run. prompts: none. Below is the last batch.");
+  assert.equal(stateWords({ ...before, state: "failed" }), "Failed. prompts: none.");
 });
 
 test("a run in a line names its agreement, its answer and its cost", () => {

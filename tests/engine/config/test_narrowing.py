@@ -39,7 +39,7 @@ def test_the_answer_ends_where_the_text_after_it_begins():
         ({"record_layers": "0-3"}, "record_layers: '0-3' is not .* write for example 1-4,32"),
         ({"record_layers": "3-1"}, "record_layers: '3-1'"),
         ({"record_layers": ""}, "record_layers: ''"),
-        ({"record_layers": [1]}, "record_layers: expected str"),
+        ({"record_layers": [1]}, "record_layers: expected text"),
         ({"record_positions": "1-2,5"}, "record_positions: '1-2,5'"),
         ({"record_quantities": "k,w"}, "record_quantities: 'w' is unknown; choose from k, v"),
         ({"record_every": 0}, "record_every: 0 is outside 1 to 1024"),

@@ -10,7 +10,8 @@ const STATES: Readonly<Record<string, string>> = {
   stopped: "Stopped. What was run stays; press Continue for the rest.",
   estimated: "Nothing was searched yet. Press Continue to search.",
   limit: "Paused. What was run stays; press Continue for the rest.",
-  failed: "Not run.",
+  failed: "Failed.",
+  refused: "Not run.",
 };
 const KINDS: Readonly<Record<string, string>> = {
   tokens: "tokens of plain decoding kept",
@@ -18,13 +19,15 @@ const KINDS: Readonly<Record<string, string>> = {
   accuracy: "right answers, as a share of plain decoding's",
 };
 
-/** What a search is doing, and how long this stage will take; of a refused one, only why. */
+/** What a search is doing, and how long this stage will take; of one that failed, only why. */
 export function stateWords(front: SearchFront): string {
   const parts = [STATES[front.state] ?? front.state];
   if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
   if (front.state === "running" && front.stage)
     parts.push(`${front.stage}: ${number(front.done)} of ${number(front.total)}.`);
-  if (front.runs && front.state !== "failed") parts.push(`${plural(front.runs, "run")} so far.`);
+  if (front.state === "refused" && front.search) parts.push("Below is the last search.");
+  if (front.runs && !["failed", "refused"].includes(front.state))
+    parts.push(`${plural(front.runs, "run")}${front.state === "done" ? "" : " so far"}.`);
   if (front.state === "running" && front.seconds_left !== null && front.done < front.total)
     parts.push(`About ${about(front.seconds_left)} for this stage.`);
   return parts.join(" ");
@@ -52,7 +55,7 @@ export function speedWords(one: Measured): string {
 /** The chosen setting, or why there is none. */
 export function chosenWords({ chosen, finished, request }: Advice): string {
   const asked = `at least ${percent(request.keep)}`;
-  if (!finished) return "The final test is not over, so nothing is chosen yet.";
+  if (!finished) return "No final test is over, so no setting is chosen.";
   if (!chosen)
     return `Plain decoding: the final test accepted no setting that keeps ${asked} (${kindWords(request.of)}).`;
   const slower = chosen.speed_up > 1 ? "" : " It is not faster, so plain decoding serves better.";

@@ -2,6 +2,7 @@
 export type Piece = string | readonly number[];
 
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const REORDERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
 const NAMED: Record<string, string> = { "\n": "↵", "\t": "⇥", "\r": "␍" };
 
 function codePoint(char: string): string {
@@ -11,6 +12,11 @@ function codePoint(char: string): string {
 /** A text with its control and direction characters written out. */
 export function visible(text: string): string {
   return text.replace(HIDDEN, (char) => NAMED[char] ?? codePoint(char));
+}
+
+/** A text of several lines as it is read, but with what could reorder or hide it written out. */
+export function visibleLines(text: string): string {
+  return text.replace(REORDERING, codePoint);
 }
 
 function hex(piece: readonly number[], between: string): string {

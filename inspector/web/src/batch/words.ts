@@ -10,14 +10,16 @@ const STATES: Readonly<Record<string, string>> = {
   stopped: "Stopped. What was run stays; press Continue for the rest.",
   estimated: "The first prompt was run under every setting. Press Continue for the rest.",
   limit: "Paused. What was run stays; press Continue for the rest.",
-  failed: "Not run.",
+  failed: "Failed.",
+  refused: "Not run.",
 };
 
-/** What a batch is doing, and how long the rest will take; of a refused one, only why. */
+/** What a batch is doing, and how long the rest will take; of one that failed, only why. */
 export function stateWords(front: Front): string {
   const parts = [STATES[front.state] ?? front.state];
   if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
-  if (front.state === "failed") return parts.join(" ");
+  if (front.state === "refused" && front.batch) parts.push("Below is the last batch.");
+  if (["failed", "refused"].includes(front.state)) return parts.join(" ");
   if (front.total) parts.push(`${front.done} of ${plural(front.total, "run")}.`);
   if (front.wait && front.state === "running") parts.push(`Waiting: ${waitWords(front.wait)}.`);
   else if (front.step !== undefined && front.state === "running")

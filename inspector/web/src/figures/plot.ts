@@ -99,7 +99,8 @@ function drawSeries(sheet: Sheet, series: Series, place: Place): void {
     const d = linePath(series, place);
     const dash = series.dash?.length ? series.dash.join(" ") : null;
     const look = { fill: "none", stroke: colour, "stroke-width": series.width ?? 2 };
-    add(own.node, "path", { d, ...look, "stroke-dasharray": dash, "stroke-linejoin": "round" });
+    const ends = { "stroke-linejoin": "round", "stroke-linecap": dash ? null : "round" };
+    add(own.node, "path", { d, ...look, "stroke-dasharray": dash, ...ends }); // a point is a dot
   }
 }
 

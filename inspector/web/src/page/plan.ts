@@ -3,6 +3,7 @@ import type { Component } from "../base/component.ts";
 import { make, part, reachable } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
+import { visibleLines } from "../base/pieces.ts";
 import { tellQuestion } from "../race/events.ts";
 import type { LaneName } from "../race/messages.ts";
 import { EstimatePart, type Choices } from "./estimate.ts";
@@ -95,7 +96,7 @@ export class Plan {
     const notes = [plan.lanes[0].context, plan.ends, plan.memory].filter(Boolean);
     const small = notes.map((text) => make("p", "ds-room", text));
     this.find("[data-plans]").replaceChildren(...rows, ...small);
-    this.find("[data-question]").textContent = plan.question;
+    this.find("[data-question]").textContent = visibleLines(plan.question);
     reachable(this.find("[data-question]"));
     this.find("[data-before]").textContent = beforeWords(plan.before);
     this.field.value = `${location.origin}${location.pathname}?${plan.query}`;

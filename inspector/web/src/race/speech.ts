@@ -46,7 +46,8 @@ export class Speech {
   private words(): string {
     const { store } = this;
     const waiting = spokenWait(store.wait);
-    const details = waiting ? [waiting] : [noteWords(store), this.headline(), ...chips(store)];
+    const known = store.pending ? [] : [noteWords(store), this.headline(), ...chips(store)];
+    const details = waiting ? [waiting] : known; // while pending, the store has the race before
     return sentences([stateLabel(store, false), ...details]);
   }
 }

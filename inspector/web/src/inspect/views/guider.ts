@@ -314,7 +314,7 @@ function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void
     ["Mean −log p of the draft by the guider", number(numbers.nll, 3) + " nats"],
     ["KL, diffusion model from guider", divergenceWords(data)],
     [
-      "Straddle loss",
+      "Accepted bytes that complete no token of the draft (straddle loss)",
       plural(numbers.straddle_loss, "byte") + (about.shared ? " (the same vocabulary)" : ""),
     ],
     [
