@@ -43,4 +43,5 @@ def race_of(card: Any) -> RaceSpec:
     if len(specs) == 2:
         return RaceSpec(specs["a"], specs["b"])
     (spec,) = specs.values()
-    return RaceSpec(replace(spec, cache="none", unmasker="quota", knobs={}), spec)
+    steps = spec.gen_length if spec.steps % spec.blocks else spec.steps  # maybe not used by `spec`
+    return RaceSpec(replace(spec, cache="none", unmasker="quota", knobs={}, steps=steps), spec)

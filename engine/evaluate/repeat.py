@@ -2,14 +2,15 @@
 
     python -m engine repeat driftscope-1a2b3c4d-run-card.json --out traces
 
---model names the folder of a checkpoint that is not embedded, whatever the card calls it. Exits
-with status 1 if an answer, a checkpoint or a guider differs from the card.
+--model names the folder of a checkpoint that is not embedded, whatever the card calls it, and
+--image the file of an image, once for each image. Exits with status 1 if an answer, a checkpoint or
+a guider differs from the card. The answer of a run that was stopped is not compared.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,17 @@ from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
+from engine.vision.picture import Picture
 
 
-def repeat(session: Session, specs: dict[str, RunSpec]) -> dict[str, Trace]:
-    """The traces of new runs of the lanes."""
+def repeat(
+    session: Session, specs: dict[str, RunSpec], images: Mapping[str, Picture] | None = None
+) -> dict[str, Trace]:
+    """The traces of new runs of the lanes; `images` holds the pictures that they name."""
     if len(specs) == 2:
-        return collect_traces(session.race(RaceSpec(**specs)))
+        return collect_traces(session.race(RaceSpec(**specs), images=images))
     lane, spec = next(iter(specs.items()))
-    return collect_traces((lane, event) for event in session.run(spec))
+    return collect_traces((lane, event) for event in session.run(spec, images=images))
 
 
 def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
@@ -43,9 +47,14 @@ def differences(card: Any, traces: dict[str, Trace]) -> list[str]:
         guider = row.get("guider")
         if guider and guider.get("digest") != trace.meta["guider"].get("digest"):
             lines.append(f"lane {lane}: another guider than the card's")
-        if row["results"].get("text") != trace.meta["texts"][0]:
+        if not is_cut(row) and row["results"].get("text") != trace.meta["texts"][0]:
             lines.append(f"lane {lane}: another answer: {trace.meta['texts'][0]}")
     return lines
+
+
+def is_cut(row: Any) -> bool:
+    """Whether the run of a lane of a card did not come to its end."""
+    return bool(row["results"].get("reason", "done") != "done")
 
 
 def model_folders(model: Path | None, specs: Iterable[RunSpec]) -> dict[str, Path]:
@@ -61,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser("repeat", __doc__)
     parser.add_argument("card", type=Path, help="run card exported by the page")
     parser.add_argument("--model", type=Path, help="folder of the checkpoint, if not embedded")
+    parser.add_argument(
+        "--image", type=Path, action="append", default=[], help="file of an image of the prompt"
+    )
     parser.add_argument("--out", type=Path, help="folder for the traces")
     parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     args = parser.parse_args(arguments)
@@ -69,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         card = read_json(args.card, "card")
         specs = specs_of(card)
         make_out(args.out)
-        traces = repeat(Session(model_folders(args.model, specs.values())), specs)
+        session = Session(model_folders(args.model, specs.values()))
+        pictures = [session.read_image(path.read_bytes()) for path in args.image]
+        traces = repeat(session, specs, {str(one.ref): one for one in pictures})
         found = differences(card, traces)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
@@ -77,5 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"lane {lane}: {trace.meta['texts'][0]}")
     if args.out:
         save_traces(traces, args.out)
-    print("\n".join(found) or "same results as on the card")
+    cut = [lane for lane in traces if is_cut(card["lanes"][lane])]
+    for lane in cut:
+        print(f"lane {lane}: not compared, because the run of the card was not run to its end")
+    same = "checkpoint" if len(cut) == len(traces) else "results"
+    print("\n".join(found) or f"same {same} as on the card")
     sys.exit(bool(found))

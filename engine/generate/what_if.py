@@ -248,6 +248,11 @@ def _choose(
     )  # fmt: skip
     if not own:
         notes += _caveats(run_spec, len(recorded.positions), int(rows.sum()))
+        if after.temperature and step:
+            notes.append(
+                f"A branch draws its noise anew from the seed {spec.seed}, so that it may draw "
+                "other tokens than shown here."
+            )
     values = known.candidates
     return _Choice(
         recorded, ids, values.confidence[0].numpy(), values.score[0].numpy(), known.chance,

@@ -45,10 +45,11 @@ def _lane(trace: Trace) -> dict[str, Any]:
 def _accuracy(found: Mapping[str, Any], place: int) -> dict[str, Any]:
     """The answer of a lane and whether it is right; a number is one, also below 0."""
     expected = found["expected"]
+    other = place > 0 and found["apart"] == foreign.OTHER_PROMPTS  # lane B had another problem
     number = None if expected is None else number_of(expected)
     return {
         "answer": found["numbers"][place],
-        "expected": expected if number is None else number,
+        "expected": None if other else expected if number is None else number,
         "right": _flag(found["right"][place]),
     }
 

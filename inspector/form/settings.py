@@ -15,6 +15,7 @@ from gradio.components import Component
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from inspector.catalog import Catalog
 from inspector.form.field_labels import with_labels
+from inspector.page_data.links import unshared_field
 from inspector.protocol import LANES, Lane
 
 MAIN = ("gen_length", "block_length", "temperature", "seed")
@@ -190,9 +191,8 @@ class Form:
         return next(row for row in owner["knobs"] if row["name"] == knob)
 
     def _check_shown(self, race: RaceSpec) -> None:
-        for name in (*SHARED, *LISTS):
-            if getattr(race.a, name) != getattr(race.b, name):
-                raise ValueError(f"{name}: both lanes share it on the page; use the API instead")
+        if name := unshared_field(race.a, race.b):
+            raise ValueError(f"{name}: both lanes share it on the page; use the API instead")
         for lane, spec in (("a", race.a), ("b", race.b)):
             if spec.messages or spec.fixed:
                 raise ValueError("messages, fixed: the page takes one prompt; use the API instead")

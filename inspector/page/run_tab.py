@@ -94,8 +94,8 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     )  # fmt: skip
     given = _files(files, race, handlers.form.catalog.trace_bytes)
     recorded.input(files.choose_recorded, recorded, [race, recorded], **RAW, **FLAG)
-    demo.load(files.show_linked, None, [race, recorded], **FLAG)
-    changed, planned = _wire_settings(demo, handlers, plan, race, keys["run"])
+    linked = demo.load(files.show_linked, None, [race, recorded], **FLAG)
+    changed, planned = _wire_settings(linked, handlers, plan, race, keys["run"])
     _wire_presets(form, presets, changed)
     renewed = _renewing(handlers)
     demo.load(**renewed)
@@ -184,13 +184,14 @@ def _image(form: Form, handlers: Handlers) -> None:
     remove = gr.Button("Remove the image", elem_id="ds-image-remove", size="sm", visible=False)
     names, model = form.widgets["images"], form.widgets["model"]
     upload.upload(handlers.take_images, upload, [names, shown, upload], **FLAG)
-    drawn.click(handlers.example_image, None, names, **FLAG)
+    added = drawn.click(handlers.example_image, None, names, **FLAG)
     remove.click(lambda: "", None, names, **FLAG)
     changes = [names.change, model.change]  # type: ignore[attr-defined]
-    gr.on(
-        changes, handlers.show_images, [model, names], [box, shown, remove],
-        trigger_mode="always_last", **RAW, **FLAG,
-    )  # fmt: skip
+    show = {
+        "fn": handlers.show_images, "inputs": [model, names], "outputs": [box, shown, remove],
+    }  # fmt: skip
+    gr.on(changes, trigger_mode="always_last", **show, **RAW, **FLAG)
+    added.then(**show, **RAW, **FLAG)  # the name is as before if a link named it: no change
 
 
 def _recorded(files: FileService) -> gr.Dropdown:
@@ -242,9 +243,11 @@ def note(name: str) -> gr.HTML:
 
 
 def _wire_settings(
-    demo: gr.Blocks, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
+    linked: Dependency, handlers: Handlers, plan: gr.HTML, race: gr.HTML, run: gr.Button
 ) -> tuple[Dependency, dict[str, Any]]:
     """Add the listeners of the form.
+
+    They begin after `linked`, which also writes `race`: of two values at once the page takes one.
 
     Returns the event of a change, after which `values_copy` is up to date, and the listener
     arguments that update the plan.
@@ -253,7 +256,7 @@ def _wire_settings(
     """
     form = handlers.form
     planned = {"fn": handlers.plan, "inputs": form.values_copy, "outputs": [plan, run]} | RAW | FLAG
-    restored = demo.load(handlers.restore, None, [race, form.values_given], **FLAG)
+    restored = linked.then(handlers.restore, None, [race, form.values_given], **FLAG)
     unread = messages.notice("failed", UNREAD)
     restored.failure(None, None, race, js=f"() => {json.dumps(unread)}", **FLAG)
     for follow in (restored.then(**form.fill_listener).then, restored.failure):

@@ -74,8 +74,9 @@ def end_of_text_rule(trace: Trace) -> str:
 def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, Any]:
     """The summary of a race; a field is None if the race has no data for it.
 
-    `expected` is the right answer to the prompt, if it is known (`engine.config.answers`). The
-    answer of a run that did not end by itself is not judged: it was cut off.
+    `expected` is the right answer to the prompt of the first lane, if it is known
+    (`engine.config.answers`). The answer to another prompt is not judged, nor that of a run that
+    did not end by itself: it was cut off.
     """
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
     ended = [t.meta["reason"] == "done" for t in both]
@@ -84,9 +85,12 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     of_number = expected is None or number_of(expected) is not None
     judged = [text if whole else None for text, whole in zip(answers, ended, strict=True)]
     numbers = [None if text is None or not of_number else final_number(text) for text in judged]
+    apart = foreign.apart(*both) if len(both) == 2 else ""
     right = [
         None if text is None or expected is None else is_right(text, expected) for text in judged
     ]
+    if apart == foreign.OTHER_PROMPTS:
+        right[1] = None  # `expected` answers the prompt of the first lane
     ids = [answer_ids(t) for t in both]
     known = [
         None if foreign.lacks(trace) or not whole else text_cost(trace, len(own))
@@ -101,7 +105,7 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
         "numbers": numbers, "expected": expected,
         "right": right,
         "same_answer": None,
-        "apart": foreign.apart(*both) if len(both) == 2 else "",
+        "apart": apart,
         "same_vocabulary": len(both) < 2 or same_vocabulary(*both),
     }  # fmt: skip
     if not done or out["apart"]:

@@ -18,16 +18,19 @@ KEPT = (  # what a branch has from its parent, whatever its settings are
     "model", "prompt", "messages", "chat", "gen_length", "fixed", "device", "record",
     "images", "keep_after_image", "suffix",
 )  # fmt: skip
+# What the lanes of the page's form may differ in, and what no link has.
+OF_A_LANE = ("unmasker", "cache", "knobs", "steps", "record", "probe_steps", "probe_at")
 
 
 def link(record: RaceRecord) -> dict[str, Any] | None:
-    """The parts of a link to a race; None if a run of its settings would not repeat the race.
+    """The parts of a link to a race; None if no link to the page can bring it back.
 
-    `query` has the settings of both lanes; for a branch, those of the first race. `branches` are
-    then run one after the other (see `branch_text`). `recorded` names a bundled recorded run.
+    `query` has the settings of both lanes; for a branch, those of the first race; it is empty for a
+    bundled run whose settings the page's form cannot show. `branches` are then run one after the
+    other (see `branch_text`). `recorded` names a bundled recorded run.
     """
     query = record.origin or settings(record.started())
-    if not query:
+    if not query and not record.bundled:
         return None
     return {"query": query, "branches": list(record.branches), "recorded": record.bundled}
 
@@ -35,16 +38,26 @@ def link(record: RaceRecord) -> dict[str, Any] | None:
 def settings(traces: Mapping[Lane, Trace]) -> str:
     """The settings of a race as a query.
 
-    Empty if a lane is missing, is a branch or was decoded by another engine.
+    Empty if a lane is missing, is a branch or was decoded by another engine, and if the page's form
+    cannot show the race.
     """
     if len(traces) != 2 or any(foreign.facts(trace) for trace in traces.values()):
         return ""
     specs = {lane: RunSpec.from_dict(trace.meta["spec"]) for lane, trace in traces.items()}
-    if any(spec.start for spec in specs.values()):
+    if any(spec.start for spec in specs.values()) or unshared_field(**specs):
+        return ""
+    if specs["a"].messages or specs["a"].fixed:  # the form has neither
         return ""
     return RaceSpec(
         **{lane: replace(spec, record="off") for lane, spec in specs.items()}
     ).to_query()
+
+
+def unshared_field(a: RunSpec, b: RunSpec) -> str:
+    """The first field in which lanes differ although the page's form has it once; empty if none."""
+    one, other = a.to_dict(), b.to_dict()
+    shared = (name for name in one if name not in OF_A_LANE)
+    return next((name for name in shared if one[name] != other[name]), "")
 
 
 def branch_text(spec: RunSpec, parent: RunSpec, lane: Lane) -> str:

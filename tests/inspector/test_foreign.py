@@ -51,6 +51,15 @@ def shown(record):
     return json.loads(messages.whole(record, lambda spec: "a native run"))
 
 
+def test_an_answer_to_another_prompt_is_not_judged(race):
+    record = race(RUN, OTHER | {"prompt": "What is 4 + 4?"})
+    record.expected = "9"
+    summary = shown(record)["summary"]
+    assert (summary["numbers"], summary["right"]) == ([9, 8], [True, None])
+    rows = list(csv.DictReader(io.StringIO(summary_table(record, str))))
+    assert [(row["expected"], row["right"]) for row in rows] == [("9", "1"), ("", "")]
+
+
 def test_a_race_of_two_imported_runs(race):
     news = shown(race(RUN, OTHER))
     assert [news["lanes"][lane]["start"]["title"] for lane in LANES] == [

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from engine.config.spec import BranchStart, RaceSpec, RunSpec
 from engine.core.files import ASSETS
 from inspector.handlers.branching import Branching
@@ -86,6 +88,24 @@ def test_a_link_shows_a_bundled_recorded_run(handlers, request_of):
     assert (shown["state"], shown["link"]["recorded"], name) == ("example", "dual", "dual")
     for odd in ("", "../a", "plain"):
         assert files.show_linked(request_of(recorded=odd))[0].get("__type__") == "update"
+
+
+def test_the_link_of_a_recorded_run_that_the_form_cannot_show_has_no_settings(handlers, request_of):
+    files = FileService(handlers, ASSETS / "examples")
+    document, _ = files.show_linked(request_of(recorded="frozen"))
+    assert json.loads(document)["link"] == {"query": "", "branches": [], "recorded": "frozen"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [({}, {"seed": 3}), ({}, {"dtype": "bfloat16"}), ({}, {"temperature": 0.5}),
+     ({"fixed": [[3, 17]]},) * 2, ({"prompt": "", "messages": [["user", "Hello"]]},) * 2],
+)  # fmt: skip
+def test_a_race_that_the_form_cannot_show_has_no_link(record, a, b):
+    assert links.link(record) is not None
+    for lane, changes in (("a", a), ("b", b)):
+        record.traces[lane].meta["spec"] = {**record.traces[lane].meta["spec"], **changes}
+    assert links.link(record) is None
 
 
 def test_the_parts_of_a_link_that_are_not_settings_are_not_read_as_such(handlers, request_of):

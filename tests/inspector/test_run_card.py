@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine.config.run_card import specs_of
+from engine.config.run_card import race_of, specs_of
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
-from engine.evaluate.repeat import differences, repeat
+from engine.evaluate.repeat import differences, is_cut, repeat
 from engine.models.loading.checkpoint import Checkpoint
 from inspector.files.run_card import run_card
 from inspector.run_store import RaceRecord
@@ -51,6 +51,20 @@ def test_repeating_a_card_gives_the_same(card, session):
     other["lanes"]["b"]["results"]["text"] += "!"
     other["lanes"]["b"]["model"]["digest"] = "0"
     assert len(differences(other, traces)) == 2
+
+
+def test_the_answer_of_a_stopped_run_is_not_compared(card, session):
+    traces = repeat(session, specs_of(card))
+    card["lanes"]["b"]["results"] |= {"reason": "stopped", "text": "cut"}
+    assert differences(card, traces) == []
+    assert is_cut(card["lanes"]["b"])
+
+
+def test_a_lane_alone_races_plain_decoding_with_steps_that_divide(card):
+    changes = {"unmasker": "threshold", "gen_length": 24, "block_length": 8, "steps": 32}
+    card["lanes"]["b"]["spec"] |= changes | {"knobs": {}}
+    race = race_of(card)
+    assert (race.a.unmasker, race.a.steps, race.b.steps) == ("quota", 24, 32)
 
 
 def test_a_branch_is_not_repeated_from_a_card(card, recorded):

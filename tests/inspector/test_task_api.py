@@ -4,10 +4,12 @@ from types import SimpleNamespace
 
 from engine.batch.service import BatchService
 from inspector.handlers.tasks.batch_api import BatchEndpoints
+from inspector.run_store import RunControls
 
 
 def test_a_call_leaves_no_control(session, request_of):
-    endpoints = BatchEndpoints(SimpleNamespace(session=session), BatchService(session))
+    handlers = SimpleNamespace(session=session, controls=RunControls(session.control))
+    endpoints = BatchEndpoints(handlers, BatchService(session))
     asked = {"prompts": "one", "spec": {"gen_length": 8, "block_length": 8, "steps": 1}}
     *_, last = endpoints.batch(asked | {"estimate": True}, request_of())
     assert last["state"] == "done"

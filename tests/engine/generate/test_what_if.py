@@ -177,6 +177,13 @@ def test_another_temperature_shows_the_most_probable_tokens_and_says_so():
     assert (greedy["chance"] == 1).all()
 
 
+def test_a_branch_that_draws_anew_is_told():
+    trace, told = recorded(temperature=0.7), "A branch draws its noise anew from the seed 0"
+    assert any(told in note for note in what_if(trace, 2, {"temperature": "0.8"})["notes"])
+    assert not any(told in note for note in what_if(trace, 0, {"temperature": "0.8"})["notes"])
+    assert not any(told in note for note in what_if(trace, 2, {"temperature": "0"})["notes"])
+
+
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 1.0, 2.5])
 def test_the_bounds_of_a_draw_hold_the_probability(temperature):
     logits = torch.randn(200, VOCAB, generator=torch.Generator().manual_seed(1)).double() * 2

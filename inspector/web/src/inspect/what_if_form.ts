@@ -156,5 +156,6 @@ function valueOf(knob: WhatIfKnob, input: Input): KnobValue | null {
   if (knob.choices.length) return input.value;
   if (!input.checkValidity()) return null;
   const value = Number(input.value);
-  return knob.type === "int" ? Math.round(value) : Number(value.toPrecision(4));
+  if (knob.type === "int") return Math.round(value);
+  return input.type === "range" ? Number(value.toPrecision(4)) : value; // a typed number is meant
 }

@@ -118,7 +118,7 @@ export function viewLink(page: string, source: LinkSource, look: Look): string {
   for (const branch of source.branches) query.append("branch", branch);
   if (source.recorded) query.set("recorded", source.recorded);
   for (const [name, value] of Object.entries(look)) if (value) query.set(name, String(value));
-  return [`${page}?${source.query}`, query.toString()].filter(Boolean).join("&");
+  return page + "?" + [source.query, query.toString()].filter(Boolean).join("&");
 }
 
 /** Choices of a view's controls as they stand in a link. */
