@@ -34,7 +34,10 @@ export class AdvicePart {
         () => void this.copy(what),
       );
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
-    new ResizeObserver(() => this.draw()).observe(this.root);
+    new ResizeObserver(() => {
+      this.draw();
+      reachable(this.find("table"));
+    }).observe(this.root);
     component.watch("value", () => this.take());
     this.take();
   }

@@ -55,7 +55,10 @@ export class Batch {
     new MutationObserver(() => this.drawFigures()).observe(document.body, {
       attributeFilter: ["class"],
     });
-    new ResizeObserver(() => this.drawFigures()).observe(this.root);
+    new ResizeObserver(() => {
+      this.drawFigures();
+      this.makeReachable();
+    }).observe(this.root);
     component.watch("value", () => this.take());
     this.take();
   }
@@ -114,11 +117,17 @@ export class Batch {
   private showSettings(): void {
     this.find("results").hidden = !this.front?.done;
     this.find("settings").replaceChildren(settingTable(this.settings));
-    reachable(this.find("settings"));
+    this.makeReachable();
     const problems = this.settings
       .filter(({ recording_problem: problem }) => problem)
       .map(({ name, recording_problem: problem }) => `${name}: not recorded (${problem}).`);
     write(this.find("problems"), problems.join(" "));
+  }
+
+  /** What scrolls is reachable by keyboard; that depends on the width. */
+  private makeReachable(): void {
+    const texts = this.root.querySelectorAll<HTMLElement>(".ds-batch-text");
+    for (const box of [this.find("settings"), this.find("prompts"), ...texts]) reachable(box);
   }
 
   /** Ask for the runs that are new, some at a time, and then for the aggregates. */
@@ -173,7 +182,7 @@ export class Batch {
     const focused = document.activeElement?.getAttribute("data-batch-race");
     box.replaceChildren(promptTable(here, this.settings, (run) => this.open(run)));
     if (focused) box.querySelector<HTMLElement>(`[data-batch-race="${focused}"]`)?.focus();
-    reachable(box);
+    this.makeReachable();
     this.find("pages").hidden = pages === 1;
     write(this.find("page"), `Page ${this.page + 1} of ${pages}`);
     this.find<HTMLButtonElement>("earlier").disabled = this.page === 0;
