@@ -56,20 +56,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     try:
         advice = _advise(args, Session(folders))
+        _show(advice, args.out)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
+    if not advice.finished:
+        raise SystemExit(STOPPED)
+
+
+def _show(advice: Advice, out: Path | None) -> None:
+    """Print the table; write it and the figures, if there is a folder."""
     text = advice_table(advice)
     print(text, end="")
-    if args.out:
+    if out:
         document = advice_document(advice)
         files = {"advice.json": document}
         if document["chosen"]:
             files[CARD] = document["chosen"]["card"]
         for name, data in files.items():
-            write_atomically(args.out / name, (json.dumps(data) + "\n").encode())
-        write_atomically(args.out / "table.md", text.encode())
-    if not advice.finished:
-        raise SystemExit(STOPPED)
+            write_atomically(out / name, (json.dumps(data) + "\n").encode())
+        write_atomically(out / "table.md", text.encode())
 
 
 def _advise(args: argparse.Namespace, session: Session) -> Advice:

@@ -65,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = BatchResults(settings, prompts)
         first = 1 if args.estimate else None
         finished = _run(Session(folders), results, args.out, recordings, first)
+        _show(results, finished, args.out, recordings)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
-    _show(results, finished, args.out, recordings)
     if finished < (first or len(prompts)) * len(settings):
         raise SystemExit(STOPPED)
 

@@ -94,6 +94,8 @@ def _cpu(args: argparse.Namespace) -> Report:
 def _gpu(args: argparse.Namespace) -> Report:
     device = args.device or "cuda"
     if device.startswith("cuda") and not torch.cuda.is_available():
+        if args.write_readme:
+            raise ValueError(f"--write-readme: no {device} device is available; nothing is written")
         text = f"Not run: no {device} device was available.\n"
         return Report(text, {"rows": [], "targets": []}, RunSpec())
     cases = list(suite.gpu_suite(device))

@@ -35,7 +35,7 @@ def free_on_disk(folder: Path) -> int:
 def read_json(path: Path, field: str) -> Any:
     """The content of a JSON file. Raises ValueError naming `field` and the file."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{field}: {path} is not readable as JSON ({error})") from None
 

@@ -28,13 +28,18 @@ def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> 
     Cells are converted with `str`; narrow columns are padded so that the text also reads in a
     terminal. Raises ValueError if a row has another number of cells than `head`.
     """
-    lines = [[str(cell) for cell in line] for line in (head, *rows)]
+    lines = [[_cell(cell) for cell in line] for line in (head, *rows)]
     widths = [min(max(map(len, column)), MAX_PADDING) for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * max(width, 3) for width in widths])
     return "".join(
         f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |\n"
         for line in lines
     )
+
+
+def _cell(value: object) -> str:
+    """A cell's text, which neither ends its column nor its line."""
+    return " ".join(str(value).splitlines()).replace("|", "\\|")
 
 
 def percent(found: Mapping[str, Any]) -> str:

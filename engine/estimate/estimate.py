@@ -107,7 +107,7 @@ def known_device(name: str, info: ModelInfo, dtype: torch.dtype) -> DeviceRates:
             f"device: no rates of {name!r} are known; choose from "
             f"{', '.join((*GPUS, THIS_MACHINE))}"
         )
-    return GPUS[name]
+    return GPUS[name].at(dtype)
 
 
 def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:

@@ -122,7 +122,8 @@ def _evaluate(
     row |= {"family": args.family, "shots": args.shots, "batch": args.batch}
     shown = ("problems", "accuracy", "standard_error", "nfe", "tokens_per_forward", "tokens_per_s")
     method = f"cache {spec.cache}, unmasker {spec.unmasker}"
-    lines = [f"{spec.model}, {args.family}, {method}, {example_counts(questions)}"]
+    decoder = model.name if isinstance(model, Guider) else spec.model
+    lines = [f"{decoder}, {args.family}, {method}, {example_counts(questions)}"]
     lines += [f"  {name:20}{row[name]:10.4f}" for name in shown if row[name] is not None]
     document = {"environment": environment.describe(spec, model.digest), "rows": [row]}
     return document, "\n".join(lines)

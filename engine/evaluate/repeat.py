@@ -85,12 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pictures = [session.read_image(path.read_bytes()) for path in args.image]
         traces = repeat(session, specs, {str(one.ref): one for one in pictures})
         found = differences(card, traces)
-    except (ValueError, OSError) as error:
+        for lane, trace in traces.items():
+            print(f"lane {lane}: {trace.meta['texts'][0]}")
+        if args.out:
+            save_traces(traces, args.out)
+    except (ValueError, OSError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
-    for lane, trace in traces.items():
-        print(f"lane {lane}: {trace.meta['texts'][0]}")
-    if args.out:
-        save_traces(traces, args.out)
     cut = [lane for lane in traces if is_cut(card["lanes"][lane])]
     for lane in cut:
         print(f"lane {lane}: not compared, because the run of the card was not run to its end")

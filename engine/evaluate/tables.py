@@ -29,7 +29,7 @@ from engine.bench import growth, ratio_sweep, suite
 from engine.bench.chart import svg
 from engine.catalog import make_rule
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, positive
 from engine.core.files import ASSETS
 from engine.core.tables import README, RESULTS_README, update_section
 from engine.evaluate import comparison, results_text
@@ -324,11 +324,11 @@ def clean_commit() -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("tables", __doc__)
-    parser.add_argument("--problems", type=int, help="most exam problems of a family")
+    parser.add_argument("--problems", type=positive, help="most exam problems of a family")
     parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
-    parser.add_argument("--timed", type=int, default=3, help="long prompts timed for each row")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of the speed tables")
-    parser.add_argument("--workers", type=int, default=2, help="processes for accuracy")
+    parser.add_argument("--timed", type=positive, default=3, help="long prompts timed for each row")
+    parser.add_argument("--rounds", type=positive, default=3, help="rounds of the speed tables")
+    parser.add_argument("--workers", type=positive, default=2, help="processes for accuracy")
     parser.add_argument("--accuracy", action="store_true", help="measure no times")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = HarnessCLI()
     try:
         command.execute(with_folders(command.parse_args()))
-    except (ValueError, NotImplementedError, RuntimeError) as error:
+    except (ValueError, OSError, NotImplementedError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
 
 

@@ -80,8 +80,8 @@ class DriftscopeLM(TemplateLM):
         super().__init__()
         if not str(batch_size).isdecimal() or int(batch_size) < 1:
             raise ValueError(f"batch_size: {batch_size!r} is not a number from 1 on; give one")
-        if int(mc_num) < 1:
-            raise ValueError(f"mc_num: {mc_num!r} is below 1; the nearest valid value is 1")
+        if not str(mc_num).isdecimal() or int(mc_num) < 1:
+            raise ValueError(f"mc_num: {mc_num!r} is not a whole number from 1; give one")
         self._batch, self._samples = int(batch_size), int(mc_num)
         self._greedy = flag("greedy", greedy)
         folder = Path(samples) if samples else None

@@ -32,8 +32,10 @@ def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
     for key, value in arguments.items():
         owners = [one for one in chosen if f"{one}.{key}" in known]
         if key not in known and not owners:
+            of = [one.partition(".")[0] for one in sorted(known) if one.endswith(f".{key}")]
             near = get_close_matches(key, [*known, *(n.split(".")[-1] for n in known)], 1)
             hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; it is of {' and '.join(of)}, choose that first" if of else hint
             raise ValueError(f"{key}: unknown model argument{hint}")
         if key not in known and len(owners) > 1:
             raise ValueError(f"{key}: write {' or '.join(f'{one}.{key}' for one in owners)}")

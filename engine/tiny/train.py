@@ -152,6 +152,8 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Train one phase; the state is saved every `--save-every` steps and at the end."""
+    if args.device != "cpu" and not (args.device == "cuda" and torch.cuda.is_available()):
+        raise ValueError(f"--device: {args.device!r} is not available; choose cpu")
     if args.device == "cpu":
         torch.set_num_threads(1)
         keep_freed_memory()
@@ -324,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     try:
         COMMANDS[args.command](args)
-    except (ValueError, OSError, FloatingPointError) as error:
+    except (ValueError, OSError, RuntimeError, FloatingPointError) as error:
         raise SystemExit(f"error: {error}") from None
 
 

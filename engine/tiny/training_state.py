@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 
+from engine.core.files import atomic_file
 from engine.tiny import export, tokenizer
 from engine.tiny.network import Network, NetworkShape
 
@@ -33,9 +34,13 @@ def new_network(seed: int, vocabulary: str = "words") -> Network:
 def save_state(folder: Path, state: dict[str, Any]) -> None:
     """Write `state.pt` so that an interruption leaves the old file or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
-    part = folder / "state.part"
-    torch.save(state, part)
-    os.replace(part, folder / FILE)
+    _save(state, folder / FILE)
+
+
+def _save(found: Any, path: Path) -> None:
+    """Save atomically; OSError if that is impossible, as on a full disk."""
+    with atomic_file(path) as file:
+        torch.save(found, file)
 
 
 def save_vocabulary(folder: Path, vocabulary: str) -> None:
@@ -52,17 +57,30 @@ def load_vocabulary(folder: Path) -> Tokenizer:
 
 def save_best(folder: Path, model: dict[str, torch.Tensor]) -> None:
     """Write the weights of `best.pt`."""
-    part = folder / "best.part"
-    torch.save(model, part)
-    os.replace(part, folder / BEST)
+    _save(model, folder / BEST)
 
 
 def load_state(folder: Path, best: bool = False) -> dict[str, Any]:
-    """Read `state.pt`; `best` takes the weights of `best.pt` in place of the last ones."""
-    state: dict[str, Any] = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    """Read `state.pt`; `best` takes the weights of `best.pt` in place of the last ones.
+
+    Raises ValueError naming the folder if a file is damaged, or if no weights of the last phase
+    were validated yet: `best.pt` then is that of an earlier phase, or missing.
+    """
+    state: dict[str, Any] = _load(folder / FILE)
     if best:
-        state["model"] = torch.load(folder / BEST, map_location="cpu", weights_only=True)
+        if state["phases"] and not state["phases"][-1].get("checks", True):
+            raise ValueError(
+                f"{folder}: no weights of its last phase are validated yet; continue it"
+            )
+        state["model"] = _load(folder / BEST)
     return state
+
+
+def _load(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, LookupError, EOFError, UnpicklingError) as error:
+        raise ValueError(f"{path}: damaged, start the run anew ({error})") from None
 
 
 def initial_state(out: Path, init: Path | None, seed: int, vocabulary: str) -> dict[str, Any]:

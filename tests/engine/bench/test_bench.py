@@ -13,7 +13,7 @@ from engine.bench.chart import svg
 from engine.bench.models import BenchModels
 from engine.catalog import check_model
 from engine.config.spec import RunSpec
-from engine.core.tables import RESULTS_README, section_marks
+from engine.core.tables import RESULTS_README, section_marks, update_section
 from engine.models.kernels.machine import SETTING
 from engine.serve import drift_meter
 from tests.support.micro import ROOT
@@ -177,12 +177,10 @@ def test_the_cpu_suite_prints_its_rows(monkeypatch, results, capsys):
     assert "old" in results.read_text("utf-8")
 
 
-def test_a_results_file_without_the_section_is_named(monkeypatch, results, capsys):
-    if torch.cuda.is_available():
-        pytest.skip("the suite would run")
+def test_a_results_file_without_the_section_is_named(results):
     results.write_text("", "utf-8")
-    with pytest.raises(SystemExit, match=f"error: {RESULTS_README}: <!-- full size -->"):
-        command(capsys, "--suite", "gpu", "--write-readme")
+    with pytest.raises(ValueError, match=f"{RESULTS_README}: <!-- {bench.GPU_SECTION} -->"):
+        update_section(results, "text", bench.GPU_SECTION)
 
 
 @pytest.mark.parametrize(("shape", "group"), [(LLADA, "one"), (DREAM, "other")])
@@ -252,10 +250,13 @@ def test_waits_and_memory_of_a_gpu_have_targets(waits, peak, met):
 def test_a_suite_without_its_device_writes_one_line(results, capsys):
     if torch.cuda.is_available():
         pytest.skip("the suite would run")
-    _, found = command(capsys, "--suite", "gpu", "--write-readme")
+    lines, found = command(capsys, "--suite", "gpu")
     assert found["rows"] == []
-    section = section_of(results.read_text("utf-8"), "full size")
-    assert section == "Not run: no cuda device was available.\n"
+    assert "Not run: no cuda device was available." in lines
+    before = results.read_text("utf-8")
+    with pytest.raises(SystemExit, match=r"^error: --write-readme: no cuda device is available"):
+        command(capsys, "--suite", "gpu", "--write-readme")
+    assert results.read_text("utf-8") == before
 
 
 def test_the_growth_suite_has_a_row_for_every_point(monkeypatch, capsys):

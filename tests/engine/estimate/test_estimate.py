@@ -10,6 +10,7 @@ from engine.config.spec import RunSpec
 from engine.estimate import machine_rates
 from engine.estimate.assumptions import Assumptions, complete
 from engine.estimate.devices import (
+    EFFICIENCY,
     FEW_ROWS,
     GPUS,
     MANY_ROWS,
@@ -137,6 +138,14 @@ def test_a_device_with_twice_the_rates_is_faster():
     assert not h100["device"]["measured"]
 
 
+def test_a_gpu_multiplies_float32_at_its_published_rate_without_tensor_cores():
+    rates = GPUS["h100"].at(torch.float32)
+    assert rates.flops == pytest.approx(67e12 * EFFICIENCY)
+    assert GPUS["h100"].at(torch.bfloat16) is GPUS["h100"]
+    single, half = (of(dtype=dtype)["time"]["step_ms"] for dtype in ("float32", "bfloat16"))
+    assert single > 5 * half
+
+
 def test_nothing_is_taken_off_a_published_bandwidth_nor_added_for_launches():
     assert GPUS["h100"].bandwidth == 3350e9
     assert {gpu.layer_seconds + gpu.step_seconds for gpu in GPUS.values()} == {0.0}
@@ -154,6 +163,7 @@ def test_this_machine_is_measured():
     ("changes", "message"),
     [
         ({"device": "h900"}, "device: no rates of 'h900'"),
+        ({"dtype": "float64"}, "dtype: the rate of .* in torch.float64 is not known"),
         ({"model": "LLaDA-80B"}, "model: the sizes of 'LLaDA-80B' are not known"),
         ({"tokens": 0}, "prompt_tokens: 0 is not a whole number"),
         ({"tokens": 5000}, "prompt_tokens: 5000 tokens .* exceed the context of 4096"),
