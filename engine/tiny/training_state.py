@@ -38,7 +38,7 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def _save(found: Any, path: Path) -> None:
-    """Save atomically; OSError if that is impossible, as on a full disk."""
+    """Save atomically; OSError or RuntimeError if that is impossible, as on a full disk."""
     with atomic_file(path) as file:
         torch.save(found, file)
 
