@@ -202,7 +202,7 @@ class RunControls:
     def stop(self) -> None:
         """Stop every run before its next step."""
         with self._lock:
-            for control in list(self._made):
+            for control in self._made:
                 control.stop()
 
 

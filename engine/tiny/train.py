@@ -152,7 +152,7 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Train one phase; the state is saved every `--save-every` steps and at the end."""
-    if args.device != "cpu" and not (args.device == "cuda" and torch.cuda.is_available()):
+    if args.device != "cpu" and not (args.device.startswith("cuda") and torch.cuda.is_available()):
         raise ValueError(f"--device: {args.device!r} is not available; choose cpu")
     if args.device == "cpu":
         torch.set_num_threads(1)

@@ -33,7 +33,6 @@ def new_network(seed: int, vocabulary: str = "words") -> Network:
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
     """Write `state.pt` so that an interruption leaves the old file or the new one."""
-    folder.mkdir(parents=True, exist_ok=True)
     _save(state, folder / FILE)
 
 

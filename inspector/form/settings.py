@@ -15,7 +15,7 @@ from gradio.components import Component
 from engine.config.spec import MAX_PROMPT_CHARS, RaceSpec, RunSpec
 from inspector.catalog import Catalog
 from inspector.form.field_labels import with_labels
-from inspector.page_data.links import unshared_field
+from inspector.page_data.links import not_in_form
 from inspector.protocol import LANES, Lane
 
 MAIN = ("gen_length", "block_length", "temperature", "seed")
@@ -191,11 +191,9 @@ class Form:
         return next(row for row in owner["knobs"] if row["name"] == knob)
 
     def _check_shown(self, race: RaceSpec) -> None:
-        if name := unshared_field(race.a, race.b):
-            raise ValueError(f"{name}: both lanes share it on the page; use the API instead")
+        if refusal := not_in_form(race.a, race.b):
+            raise ValueError(refusal)
         for lane, spec in (("a", race.a), ("b", race.b)):
-            if spec.messages or spec.fixed:
-                raise ValueError("messages, fixed: the page takes one prompt; use the API instead")
             known = [row["name"] for row in self.catalog.models]
             if spec.model not in known and not self.catalog.any_model:
                 raise ValueError(f"model: {spec.model!r} is not on this server")

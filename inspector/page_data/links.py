@@ -44,20 +44,22 @@ def settings(traces: Mapping[Lane, Trace]) -> str:
     if len(traces) != 2 or any(foreign.facts(trace) for trace in traces.values()):
         return ""
     specs = {lane: RunSpec.from_dict(trace.meta["spec"]) for lane, trace in traces.items()}
-    if any(spec.start for spec in specs.values()) or unshared_field(**specs):
-        return ""
-    if specs["a"].messages or specs["a"].fixed:  # the form has neither
+    if any(spec.start for spec in specs.values()) or not_in_form(**specs):
         return ""
     return RaceSpec(
         **{lane: replace(spec, record="off") for lane, spec in specs.items()}
     ).to_query()
 
 
-def unshared_field(a: RunSpec, b: RunSpec) -> str:
-    """The first field in which lanes differ although the page's form has it once; empty if none."""
+def not_in_form(a: RunSpec, b: RunSpec) -> str:
+    """Why the page's form cannot show the settings of two lanes; empty if it can."""
     one, other = a.to_dict(), b.to_dict()
-    shared = (name for name in one if name not in OF_A_LANE)
-    return next((name for name in shared if one[name] != other[name]), "")
+    for name in one:
+        if name not in OF_A_LANE and one[name] != other[name]:
+            return f"{name}: both lanes share it on the page; use the API instead"
+    if a.messages or a.fixed:
+        return "messages, fixed: the page takes one prompt; use the API instead"
+    return ""
 
 
 def branch_text(spec: RunSpec, parent: RunSpec, lane: Lane) -> str:
