@@ -272,14 +272,14 @@ def test_the_strip_has_a_cell_for_every_answer_token(course):
     page.locator("[data-lesson-step]").fill("12")
     page.locator("[data-lesson-layer]").fill("7")
     page.locator("[data-strip=bidirectional]").click()
+    words = page.locator("[data-strip-words]")
+    words.get_by_text("step 13, layer 8:").wait_for()  # the strip waits for the step's drift
     trace = Trace.load(LESSONS / "plain.npz")
     cells = page.locator("[data-strip-cells] .ds-strip-cell")
     assert cells.count() == (~trace.arrays()["prompt_mask"]).sum()
     marked = page.locator("[data-strip-cells] .ds-strip-moved")
-    words = page.locator("[data-strip-words]").inner_text()
-    before, after = (
-        int(n) for n in re.search(r"(\d+) answer tokens? .* (\d+) from", words).groups()
-    )
+    counts = re.search(r"(\d+) answer tokens? .* (\d+) from", words.inner_text())
+    before, after = map(int, counts.groups())
     assert marked.count() == before + after
     page.locator("[data-strip=causal]").click()
     assert marked.count() == after
