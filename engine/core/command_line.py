@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
@@ -29,6 +30,22 @@ def not_negative(text: str) -> int:
     return _whole(text, 0)
 
 
+def share(text: str) -> float:
+    """The type of an option that takes a number from 0 to 1."""
+    number = _number(text)
+    if not 0 <= number <= 1:
+        raise ArgumentTypeError(f"{text!r} is not a number from 0 to 1; give one")
+    return number
+
+
+def above_zero(text: str) -> float:
+    """The type of an option that takes a finite number above 0."""
+    number = _number(text)
+    if not 0 < number < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not a number above 0; give one")
+    return number
+
+
 def thread_count(text: str) -> int:
     """The type of `--threads`: a whole number from 1, at most four for each core."""
     number, most = _whole(text, 1), 4 * (os.cpu_count() or 1)
@@ -41,6 +58,14 @@ def _whole(text: str, least: int) -> int:
     if not text.isdecimal() or int(text) < least:
         raise ArgumentTypeError(f"{text!r} is not a whole number from {least}; give one")
     return int(text)
+
+
+def _number(text: str) -> float:
+    """The number in a text; NaN, which no range contains, if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def make_out(folder: Path | None) -> None:

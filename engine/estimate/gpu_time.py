@@ -23,20 +23,32 @@ UPLOAD_BANDWIDTH, WORKER_SECONDS = 4e9, 3.0  # bytes a second to a new worker's 
 
 @dataclass(frozen=True)
 class GpuSpec:
-    """Published figures of a GPU: bytes, bytes a second, FLOPs a second (16 bits, dense)."""
+    """Published figures of a GPU: bytes, bytes a second, FLOPs a second by number format.
+
+    `half` are those of 16 bits (dense); `single` and `double` those without tensor cores, which
+    torch uses for float32 and float64 unless it is told otherwise.
+    """
 
     title: str
     memory: int
     bandwidth: float
-    flops: float
+    half: float
+    single: float
+    double: float
+
+    def flops(self, dtype: torch.dtype) -> float:
+        """FLOPs a second in a number format."""
+        return {torch.float32: self.single, torch.float64: self.double}.get(dtype, self.half)
 
 
 GPUS: Mapping[str, GpuSpec] = MappingProxyType({
-    "l4x1": GpuSpec("L4", 24_000_000_000, 300e9, 121e12),
-    "a10g-large": GpuSpec("A10G", 24_000_000_000, 600e9, 70e12),
-    "l40sx1": GpuSpec("L40S", 48_000_000_000, 864e9, 362e12),
-    "a100-large": GpuSpec("A100", 80_000_000_000, 2039e9, 312e12),
-    "zero-a10g": GpuSpec("ZeroGPU, half an RTX PRO 6000", 48_000_000_000, 896e9, 250e12),
+    "l4x1": GpuSpec("L4", 24_000_000_000, 300e9, 121e12, 30.3e12, 0.47e12),
+    "a10g-large": GpuSpec("A10G", 24_000_000_000, 600e9, 70e12, 31.2e12, 0.49e12),
+    "l40sx1": GpuSpec("L40S", 48_000_000_000, 864e9, 362e12, 91.6e12, 1.4e12),
+    "a100-large": GpuSpec("A100", 80_000_000_000, 2039e9, 312e12, 19.5e12, 9.7e12),
+    "zero-a10g": GpuSpec(
+        "ZeroGPU, half an RTX PRO 6000", 48_000_000_000, 896e9, 250e12, 62.5e12, 0.98e12
+    ),
 })  # fmt: skip
 
 
@@ -46,7 +58,7 @@ def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int
     read = weights_bytes(info, dtype) - (0 if info.tied else tables * dtype.itemsize)
     products = active_parameters(info)
     spent = 2 * products * rows + 4 * rows**2 * info.d_q * info.layers
-    busy = max(read / gpu.bandwidth, spent / gpu.flops) / EFFICIENCY
+    busy = max(read / gpu.bandwidth, spent / gpu.flops(dtype)) / EFFICIENCY
     return max(busy, LAUNCH_SECONDS * info.layers)
 
 
@@ -68,7 +80,8 @@ def lens_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int) -
     table, heads = info.vocab_size * info.d_model, 2 * info.layers
     parts = -(-rows // rows_at_a_time(info.vocab_size))
     read = heads * parts * table * dtype.itemsize
-    return max(read / gpu.bandwidth, heads * 2 * rows * table / gpu.flops) / EFFICIENCY
+    spent = heads * 2 * rows * table
+    return max(read / gpu.bandwidth, spent / gpu.flops(dtype)) / EFFICIENCY
 
 
 def start_seconds(info: ModelInfo, dtype: torch.dtype) -> float:

@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser("causal-exam", __doc__)
     parser.add_argument("--folder", type=Path, required=True, help="folder of the model")
     parser.add_argument("--problems", type=positive, default=300, help="number of problems")
-    parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
+    parser.add_argument("--seed", type=not_negative, default=7, help="seed of the problems")
     parser.add_argument(
         "--family", choices=tuple(corpus.families()), default=DEFAULT_FAMILY,
         help="family of the problems",

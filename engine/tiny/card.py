@@ -10,7 +10,13 @@ from typing import Any
 from engine.core.tables import markdown_table
 from engine.models.loading.exam import write_exam
 from engine.tiny import corpus
-from engine.tiny.export import FIRST_FAMILY, read_history, trained_families, training_minutes
+from engine.tiny.export import (
+    FIRST_FAMILY,
+    read_family,
+    read_history,
+    trained_families,
+    training_minutes,
+)
 from engine.tiny.training_state import vocabulary_of
 
 ABOUT = {
@@ -52,13 +58,14 @@ It solves the problems of its own corpus and nothing else. It has no world knowl
 from 0 to 199, written with a space before them. Its purpose is to be inspected while it decodes."""
 
 
-def write(folder: Path, family: str, exams: list[Path]) -> None:
+def write(folder: Path, exams: list[Path]) -> None:
     """Write `README.md` and `exam.json` with the rows of `exams`, files whose last line is JSON.
 
     That is the output of `evaluate --json` or `causal-exam --json`, or the `results.json` of
-    `tables`, of which the tables of this model are shown. Raises ValueError for another file.
+    `tables`, of which the tables of this model are shown. Raises ValueError for another file, and
+    for a folder that `train export` did not write.
     """
-    phases = read_history(folder)
+    family, phases = read_family(folder), read_history(folder)
     name, about = ABOUT["digits" if vocabulary_of(phases) == "digits" else family]
     rows = exam_rows(exams, name)
     tokens = sum(phase["tokens"] for phase in phases)

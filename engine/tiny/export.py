@@ -6,15 +6,15 @@ The layouts are those of LLaDA, Qwen2, Dream and Fast-dLLM v2.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from engine.core.files import read_json, write_atomically
 from engine.models.llada import LLADA
 from engine.models.loading.layout import LLAMA, Layout
 from engine.tiny import tokenizer
@@ -23,6 +23,10 @@ from engine.tiny.network import NetworkShape
 HISTORY = "training.json"
 FIRST_FAMILY = ("short_problems", 1.0)  # of phases that name none
 LAYOUTS = {"llada": LLADA, "qwen2": LLAMA, "dream": LLAMA, "fast_dllm_v2": LLAMA}
+# The model_type in a folder's config.json, to its family.
+MODEL_TYPES = {
+    "llada": "llada", "qwen2": "qwen2", "Dream": "dream", "Fast_dLLM_Qwen": "fast_dllm_v2",
+}  # fmt: skip
 # A parameter of the engine's adapter, to the network's parameters that it concatenates.
 PARAMETERS = {
     "attn_norm.weight": ("norm1",), "ff_norm.weight": ("norm2",), "qkv.weight": ("q", "k", "v"),
@@ -54,6 +58,18 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
     path = folder / HISTORY
     found: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
     return found
+
+
+def read_family(folder: Path) -> str:
+    """The family whose layout an exported folder has, a key of LAYOUTS.
+
+    Raises ValueError naming the folder's `config.json` if it cannot be read or is another model's.
+    """
+    config = read_json(folder / "config.json", "folder")
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if kind not in MODEL_TYPES:
+        raise ValueError(f"folder: {folder} is no model of `train export` (model_type {kind!r})")
+    return MODEL_TYPES[kind]
 
 
 def checkpoint_tensors(
@@ -212,7 +228,7 @@ def write_checkpoint(
     """Write tokenizer, config, bfloat16 weights and the history of the training.
 
     `words` is the tokenizer of the training, as `save_vocabulary` keeps it. Raises ValueError if
-    the network was not trained for the family.
+    the network was not trained for the family, OSError if a file cannot be written.
     """
     config = _config(shape, family, phases)
     tokenizer.write(folder, family, tokenizer.as_family(words, family))
@@ -223,10 +239,7 @@ def write_checkpoint(
         name: tensor.to(torch.bfloat16).contiguous()
         for name, tensor in checkpoint_tensors(weights, shape, family).items()
     }
-    part = folder / "model.safetensors.part"
-    save_file(tensors, part, metadata={"format": "pt"})
-    part.chmod(0o644)
-    os.replace(part, folder / "model.safetensors")
+    write_atomically(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
 
 
 def _config(shape: NetworkShape, family: str, phases: list[dict[str, Any]]) -> dict[str, Any]:

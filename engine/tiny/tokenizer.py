@@ -19,6 +19,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from engine.core.files import write_atomically
 from engine.tiny.corpus import families
 
 BOS, EOS, MASK, HEAD, HEAD_END, EOT = range(6)  # ids of the roles in every family
@@ -161,10 +162,14 @@ def as_family(words: Tokenizer, family: str) -> Tokenizer:
     return found
 
 
+def save(words: Tokenizer, path: Path) -> None:
+    """Write a tokenizer's file atomically; OSError if that is impossible."""
+    write_atomically(path, words.to_str(pretty=True).encode())
+
+
 def write(folder: Path, family: str, words: Tokenizer) -> None:
     """Write `tokenizer.json` and `tokenizer_config.json` of a family's tokenizer into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    words.save(str(folder / "tokenizer.json"))
+    save(words, folder / "tokenizer.json")
     names = SPECIALS[family]
     config: dict[str, Any] = {
         "added_tokens_decoder": {

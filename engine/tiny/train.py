@@ -4,7 +4,7 @@
     python -m engine train run --copies 0.8 --families balance --out runs/b --init runs/a
     python -m engine train export --run runs/b --family llada --folder tiny-llada
     python -m engine train run --kind causal --vocabulary digits --init tiny-qwen2 --out runs/c
-    python -m engine train card --family llada --folder tiny-llada --exams results.json
+    python -m engine train card --folder tiny-llada --exams results.json
 
 A run folder contains `state.pt`, `best.pt`, `tokenizer.json` and `log.csv`. `run` continues from
 the state there: an interrupted phase from its last saved step, a finished one with a new phase,
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.core.command_line import command_parser, not_negative, positive
+from engine.core.command_line import above_zero, command_parser, not_negative, positive, share
 from engine.core.device import device_name, keep_freed_memory
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
@@ -45,7 +46,7 @@ from engine.tiny.training_state import (
 )
 from engine.tiny.validation import Validation, loss_of
 
-WORDS = "word_problems"
+WORDS, LOG = "word_problems", "log.csv"
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic iteration, as torch.optim.Muon
 ITERATIONS = 5
 
@@ -125,7 +126,7 @@ def lr_factor(step: int, steps: int, warm: int, decay: float) -> float:
 def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
     """The phase to train: the unfinished last one, or a new one from the options.
 
-    Raises ValueError naming `--turns`.
+    Raises ValueError naming `--turns` or `--sizes`.
     """
     phases = state["phases"]
     if phases and phases[-1]["step"] < phases[-1]["steps"] and state["optimizers"]:
@@ -133,6 +134,8 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
             phases[-1]["steps"] = phases[-1]["step"]
         else:
             return phases[-1]
+    if args.sizes[0] > args.sizes[1]:
+        raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
     shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
     if args.turns < 2 and (shared or args.few_shot > 0):
         raise ValueError(
@@ -158,6 +161,9 @@ def run(args: argparse.Namespace) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
     state = initial_state(args.out, args.init, args.seed, args.vocabulary)
+    log = args.out / LOG
+    if log.exists() and "logged" in state:
+        os.truncate(log, state["logged"])  # the steps after the saved one are trained again
     phase = phase_of(args, state)
     recipe, vocabulary = Recipe(**phase["recipe"]), vocabulary_of(state["phases"])
     model = Network(NetworkShape(vocab=tokenizer.ROWS[vocabulary])).to(args.device)
@@ -177,6 +183,7 @@ def run(args: argparse.Namespace) -> None:
         if phase["step"] % args.check_every == 0 or last:
             _validate(args, phase, model, validation)
         if phase["step"] % args.save_every == 0 or last:
+            state["logged"] = log.stat().st_size if log.exists() else 0
             state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optims]}
             save_state(args.out, state)
 
@@ -247,7 +254,7 @@ def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
         f"{loss:.4f},{right:.4f}"
     )
     print(line, flush=True)
-    with (out / "log.csv").open("a", encoding="utf-8") as log:
+    with (out / LOG).open("a", encoding="utf-8") as log:
         log.write(line + "\n")
     if phase["step"] % max(20, phase["steps"] // 8 // 20 * 20) == 0:
         phase["curve"].append((phase["step"], round(loss, 4), round(right, 4)))
@@ -274,7 +281,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--kind", choices=("causal", "masked"), default="masked")
     one.add_argument("--vocabulary", choices=tuple(tokenizer.ROWS), default="words")
     one.add_argument(
-        "--copies", type=float, default=0.0, help="masked: share of batches with noisy copies"
+        "--copies", type=share, default=0.0, help="masked: share of batches with noisy copies"
     )
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
@@ -286,23 +293,29 @@ def _parser() -> argparse.ArgumentParser:
         help=f"families of the problems: {', '.join(corpus.families())}",
     )  # fmt: skip
     one.add_argument(
-        "--sizes", type=float, nargs=2, default=(1.0, 1.0), metavar=("MIN", "MAX"),
+        "--sizes", type=share, nargs=2, default=(1.0, 1.0), metavar=("MIN", "MAX"),
         help="range of the sizes of the problems, from 0 to 1",
     )  # fmt: skip
-    one.add_argument("--few-shot", type=float, default=0.0, help="share with worked examples")
+    one.add_argument("--few-shot", type=share, default=0.0, help="share with worked examples")
     one.add_argument("--turns", type=positive, default=5, help="most problems in such a sample")
     one.add_argument(
-        "--extra", type=int, nargs="+", default=(0, 16, 32), help="positions after the answer"
+        "--extra",
+        type=not_negative,
+        nargs="+",
+        default=(0, 16, 32),
+        help="positions after the answer",
     )
-    one.add_argument("--uniform", type=float, default=0.2, help="share masked over all the region")
-    one.add_argument("--sums", type=float, default=0.0, help="share that predicts a result next")
-    one.add_argument("--number-weight", type=float, default=2.0, help="weight of number tokens")
+    one.add_argument("--uniform", type=share, default=0.2, help="share masked over all the region")
+    one.add_argument("--sums", type=share, default=0.0, help="share that predicts a result next")
+    one.add_argument(
+        "--number-weight", type=above_zero, default=2.0, help="weight of number tokens"
+    )
     one.add_argument("--tokens", type=positive, default=4000, help="canvas tokens a batch, about")
-    one.add_argument("--lr", type=float, default=2e-3, help="AdamW: embedding, head, norms")
-    one.add_argument("--matrix-lr", type=float, default=0.02, help="Muon: all other matrices")
-    one.add_argument("--warm", type=int, default=50)
-    one.add_argument("--decay", type=float, default=0.3, help="last share of the steps")
-    one.add_argument("--seed", type=int, default=1)
+    one.add_argument("--lr", type=above_zero, default=2e-3, help="AdamW: embedding, head, norms")
+    one.add_argument("--matrix-lr", type=above_zero, default=0.02, help="Muon: all other matrices")
+    one.add_argument("--warm", type=not_negative, default=50)
+    one.add_argument("--decay", type=share, default=0.3, help="last share of the steps")
+    one.add_argument("--seed", type=not_negative, default=1)
     one.add_argument("--device", default="cpu", help="cpu or cuda")
     one.add_argument("--save-every", type=positive, default=100)
     one.add_argument("--check-every", type=positive, default=200, help="steps between validations")
@@ -312,8 +325,8 @@ def _parser() -> argparse.ArgumentParser:
     for name, text in (("export", "write config, tokenizer and weights"), ("card", "write README")):
         other = commands.add_parser(name, help=text)
         other.add_argument("--folder", type=Path, required=True)
-        other.add_argument("--family", choices=tuple(export.LAYOUTS), required=True)
         if name == "export":
+            other.add_argument("--family", choices=tuple(export.LAYOUTS), required=True)
             other.add_argument("--run", type=Path, required=True)
         else:
             text = "results.json of `tables`, or outputs of `evaluate --json`"
@@ -346,7 +359,7 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _card(args: argparse.Namespace) -> None:
-    card.write(args.folder, args.family, args.exams)
+    card.write(args.folder, args.exams)
 
 
 COMMANDS = {"run": _run, "export": _export, "card": _card}

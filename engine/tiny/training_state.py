@@ -44,8 +44,7 @@ def _save(found: Any, path: Path) -> None:
 
 def save_vocabulary(folder: Path, vocabulary: str) -> None:
     """Write the tokens of a run, by which other runs find the rows of its embedding."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.build("llada", vocabulary).save(str(folder / VOCABULARY))
+    tokenizer.save(tokenizer.build("llada", vocabulary), folder / VOCABULARY)
 
 
 def load_vocabulary(folder: Path) -> Tokenizer:
@@ -109,7 +108,7 @@ def initial_state(out: Path, init: Path | None, seed: int, vocabulary: str) -> d
             model[name][[own[t] for t in known]] = found[name][[rows[t] for t in known]]
             found[name] = model[name]
         model = found
-    return {"optimizers": None, "step": 0, "phases": phases, "model": model}
+    return {"optimizers": None, "step": 0, "logged": 0, "phases": phases, "model": model}
 
 
 def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], list[dict[str, Any]]]:

@@ -2,10 +2,17 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from engine.config.spec import RunSpec
-from engine.estimate.gpu_time import EFFICIENCY, GPUS, lens_seconds, run_seconds
+from engine.estimate.gpu_time import (
+    EFFICIENCY,
+    GPUS,
+    forward_seconds,
+    lens_seconds,
+    run_seconds,
+)
 from tests.support.micro import make_info
 
 GPU = GPUS["zero-a10g"]
@@ -28,6 +35,15 @@ def test_a_probed_run_takes_longer_by_its_lens():
     assert abs(run_seconds(GPU, spec, LLADA, plan) - without - lens) < 1e-6
     layers = replace(spec, record="layers")
     assert run_seconds(GPU, layers, LLADA, plan | {"probe_forwards": 0}) < without
+
+
+@pytest.mark.parametrize(("dtype", "rate"), [("float32", GPU.single), ("float64", GPU.double)])
+def test_a_format_without_tensor_cores_takes_its_own_rate(dtype, rate):
+    rows, products = 1124, 32 * (4 * 4096**2 + 3 * 4096 * 12288) + 126_464 * 4096
+    attention = 4 * rows**2 * 4096 * 32
+    seconds = forward_seconds(GPU, LLADA, getattr(torch, dtype), rows)
+    assert seconds == pytest.approx((2 * products * rows + attention) / rate / EFFICIENCY, rel=1e-3)
+    assert seconds > 3 * forward_seconds(GPU, LLADA, torch.bfloat16, rows)
 
 
 def test_the_rows_of_a_suffix_take_time_as_those_of_the_answer():

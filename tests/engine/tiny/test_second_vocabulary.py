@@ -97,7 +97,7 @@ def test_an_export_has_the_vocabulary_and_the_weights_of_its_run(run, built, tmp
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     weights = torch.load(run / "best.pt", weights_only=True)
     assert torch.equal(model.lm_head.weight, weights["head"].bfloat16().float())
-    train("card", "--folder", str(folder), "--family", "qwen2")
+    train("card", "--folder", str(folder))
     assert (folder / "README.md").read_text().startswith("# tiny-qwen2-digits\n")
 
 

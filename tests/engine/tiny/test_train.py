@@ -60,6 +60,14 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path):
         torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
 
 
+def test_rows_that_were_logged_after_the_saved_step_are_logged_again(tmp_path):
+    log = tmp_path / "log.csv"
+    train("run", "--kind", "causal", "--steps", "1", "--out", str(tmp_path), *SMALL)
+    log.write_text("causal,20,6000,3,1.5000,0.5000\n")  # as of a run that was killed then
+    train("run", "--kind", "causal", "--steps", "1", "--out", str(tmp_path), *SMALL)
+    assert not log.read_text()
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A masked run of two steps."""
@@ -234,40 +242,6 @@ def test_states_of_a_block_causal_network_are_those_of_block_diffusion(few_shot)
     assert (batch.ids[:, most:] == MASK).any(1).all()
 
 
-def test_a_card_shows_the_tables_of_its_model(tmp_path):
-    folder = ROOT / "assets" / "models" / "tiny-llada"
-    (tmp_path / "training.json").write_text((folder / "training.json").read_text())
-    found = {"problems": 9, "accuracy": 0.5, "standard_error": 0.1, "positions": 48.0}
-    row = {
-        "spec": {"gen_length": 64, "block_length": 32, "eos": "fill_safe"},
-        "families": {"balance": found},
-    }
-    tables = [
-        {"model": model, "shots": 4, "blocks": [{"rows": [row | {"name": f"of {model}"}]}]}
-        for model in ("tiny-llada", "tiny-dream")
-    ]
-    (tmp_path / "results.json").write_text(json.dumps({"tables": tables}) + "\n")
-    exams = str(tmp_path / "results.json")
-    train("card", "--folder", str(tmp_path), "--family", "llada", "--exams", exams)
-    lines = (tmp_path / "README.md").read_text("utf-8").splitlines()
-    (line,) = (line for line in lines if "| of " in line)
-    cells = [cell.strip() for cell in line.split("|")[1:-1]]
-    assert cells[:7] == ["Running balance", "of tiny-llada", "48", "32", "fill_safe", "4", "9"]
-
-
-@pytest.mark.parametrize("text", ["", "no JSON\n", "[]\n"])
-def test_a_card_rejects_a_file_without_exam_results(tmp_path, text):
-    (tmp_path / "exam.json").write_text(text)
-    folder = ROOT / "assets" / "models" / "tiny-llada"
-    (tmp_path / "training.json").write_text((folder / "training.json").read_text())
-    words = ("--folder", str(tmp_path), "--family", "llada", "--exams", str(tmp_path / "exam.json"))
-    with pytest.raises(SystemExit, match=r"error: exams: .* must end with the output"):
-        train("card", *words)
-    (tmp_path / "exam.json").unlink()
-    with pytest.raises(SystemExit, match=r"error: exams: .* cannot be read: No such file"):
-        train("card", *words)
-
-
 def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path):
     words = ("--kind", "causal", "--check-every", "1", "--lr", "0.5", "--matrix-lr", "0.5", *SMALL)
     train("run", "--steps", "3", "--out", str(tmp_path), *words)
@@ -288,12 +262,22 @@ def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path):
         (("--save-every", "0"), "--save-every: '0' is not a whole number from 1"),
         (("--check-every", "0"), "--check-every: '0' is not a whole number from 1"),
         (("--tokens", "0"), "--tokens: '0' is not a whole number from 1"),
+        (("--few-shot", "nan"), "--few-shot: 'nan' is not a number from 0 to 1"),
+        (("--copies", "2"), "--copies: '2' is not a number from 0 to 1"),
+        (("--decay", "half"), "--decay: 'half' is not a number from 0 to 1"),
+        (("--number-weight", "-1"), "--number-weight: '-1' is not a number above 0"),
+        (("--lr", "inf"), "--lr: 'inf' is not a number above 0"),
     ],
 )
 def test_options_that_make_no_training_are_named(words, said, tmp_path, capsys):
     with pytest.raises(SystemExit):
         train("run", "--out", str(tmp_path), *words)
     assert said in capsys.readouterr().err
+
+
+def test_the_sizes_are_given_from_small_to_large(tmp_path):
+    with pytest.raises(SystemExit, match=r"^error: --sizes: 1 is above 0"):
+        train("run", "--out", str(tmp_path), "--sizes", "1", "0")
 
 
 @pytest.mark.parametrize("words", [("--few-shot", "1"), ("--families", "lookup")])
@@ -304,7 +288,7 @@ def test_worked_examples_need_two_turns(words, tmp_path):
 
 @pytest.mark.parametrize(
     "words",
-    [("run", "--out", "out", "--init", "none"), ("card", "--folder", "none", "--family", "llada"),
+    [("run", "--out", "out", "--init", "none"), ("card", "--folder", "none"),
      ("export", "--run", "none", "--folder", "out", "--family", "llada")],
 )  # fmt: skip
 def test_a_folder_that_is_not_there_is_named(words, tmp_path, monkeypatch):

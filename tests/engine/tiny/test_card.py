@@ -1,0 +1,54 @@
+"""The card of a trained model: which tables it shows, and files that it rejects."""
+
+import json
+import shutil
+
+import pytest
+
+from engine.tiny.train import main
+from tests.support.micro import ROOT
+
+
+def copy_model(folder):
+    for file in ("training.json", "config.json"):
+        shutil.copy(ROOT / "assets" / "models" / "tiny-llada" / file, folder)
+
+
+def test_a_card_shows_the_tables_of_its_model(tmp_path):
+    copy_model(tmp_path)
+    found = {"problems": 9, "accuracy": 0.5, "standard_error": 0.1, "positions": 48.0}
+    row = {
+        "spec": {"gen_length": 64, "block_length": 32, "eos": "fill_safe"},
+        "families": {"balance": found},
+    }
+    tables = [
+        {"model": model, "shots": 4, "blocks": [{"rows": [row | {"name": f"of {model}"}]}]}
+        for model in ("tiny-llada", "tiny-dream")
+    ]
+    (tmp_path / "results.json").write_text(json.dumps({"tables": tables}) + "\n")
+    exams = str(tmp_path / "results.json")
+    main(["card", "--folder", str(tmp_path), "--exams", exams])
+    lines = (tmp_path / "README.md").read_text("utf-8").splitlines()
+    (line,) = (line for line in lines if "| of " in line)
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells[:7] == ["Running balance", "of tiny-llada", "48", "32", "fill_safe", "4", "9"]
+
+
+@pytest.mark.parametrize("text", ["", "no JSON\n", "[]\n"])
+def test_a_card_rejects_a_file_without_exam_results(tmp_path, text):
+    (tmp_path / "exam.json").write_text(text)
+    copy_model(tmp_path)
+    words = ("--folder", str(tmp_path), "--exams", str(tmp_path / "exam.json"))
+    with pytest.raises(SystemExit, match=r"error: exams: .* must end with the output"):
+        main(["card", *words])
+    (tmp_path / "exam.json").unlink()
+    with pytest.raises(SystemExit, match=r"error: exams: .* cannot be read: No such file"):
+        main(["card", *words])
+
+
+def test_a_card_is_not_written_for_a_folder_of_another_model(tmp_path):
+    copy_model(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "mmada"}')
+    with pytest.raises(SystemExit, match=r"^error: folder: .* is no model of `train export`"):
+        main(["card", "--folder", str(tmp_path)])
+    assert not (tmp_path / "README.md").exists()
