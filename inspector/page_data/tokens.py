@@ -35,14 +35,15 @@ def lane_start(trace: Trace, title: str) -> dict[str, Any]:
 
     `length` counts all positions after the prompt, `answer` those of the answer, without a suffix
     and the rest of the last block. `canvas` maps indices in the answer to the token ids that are
-    known before the first step. A branch continues a run after `before` steps
+    known before the first step; `given` are the indices of those that the settings give, so that
+    a branch cannot mask them again. A branch continues a run after `before` steps
     (Trace.steps_before); `branch` has the ids that it changed first, by index in the answer (-1:
     masked again), and is None for any other run. `lacks` names what a run of another engine does
     not know (`foreign.lacks`).
     """
     arrays, model, spec = trace.arrays(), trace.meta["model"], trace.meta["spec"]
     shown = generation(trace)
-    canvas, given = arrays["canvas"][shown], known(trace)[shown]
+    canvas, before = arrays["canvas"][shown], known(trace)[shown]
     branch = _edits(spec.get("start"))
     block = _whole(spec.get("block_length")) or max(len(shown), 1)
     return {
@@ -51,7 +52,8 @@ def lane_start(trace: Trace, title: str) -> dict[str, Any]:
         "branch": branch,
         "prompt": arrays["canvas"][arrays["prompt_mask"]].tolist(),
         **({"images": trace.meta["images"]} if trace.meta.get("images") else {}),
-        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(given)},
+        "canvas": {int(i): int(canvas[i]) for i in np.flatnonzero(before)},
+        "given": np.flatnonzero(arrays["fixed_mask"][shown]).tolist(),
         "length": len(shown),
         "answer": min(_whole(spec.get("gen_length")) or len(shown), len(shown)),
         "block": block,

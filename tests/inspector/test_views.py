@@ -80,7 +80,8 @@ def test_what_a_branch_knows_is_there_from_the_start():
         np.zeros(5, np.int64), 1.0,
     )  # fmt: skip
     trace.append(event)
-    assert tokens.lane_start(trace, "")["canvas"] == {1: 4, 3: 7}
+    begun = tokens.lane_start(trace, "")
+    assert (begun["canvas"], begun["given"]) == ({1: 4, 3: 7}, [3])
     assert tokens.generation(trace).tolist() == [2, 3, 4, 5]
     assert timeline.places(trace).tolist() == [-1, -1, 0, 1, 2, 3]
     assert [row[7] for row in timeline.trace_rows(trace)] == [[0, 8, 500]]

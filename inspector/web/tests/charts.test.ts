@@ -12,6 +12,7 @@ const START: LaneStart = {
   branch: null,
   prompt: [],
   canvas: { "3": 9 },
+  given: [3],
   length: 4,
   answer: 4,
   block: 2,

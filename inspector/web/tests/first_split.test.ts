@@ -31,6 +31,7 @@ function lane(
     branch: null,
     prompt: [1],
     canvas,
+    given: [],
     length: 4,
     answer: 4,
     block: 4,

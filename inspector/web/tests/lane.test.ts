@@ -91,3 +91,10 @@ test("masks are counted before the first step without the given tokens", () => {
 test("a byte that is no character is marked, and the texts beside it stay", () => {
   assert.equal(joined(["a", [0xc3], undefined, [0xa9, 0xff], "é"]), "aé\ufffdé");
 });
+
+test("a token that the settings give stays given in a branch", () => {
+  const lane = new Lane("b");
+  lane.begin(laneStart({ before: 2, branch: {}, canvas: { 0: 10, 1: 7 }, given: [1] }));
+  assert.deepEqual([lane.given(0), lane.given(1)], [false, true]);
+  assert.deepEqual([lane.knownWords(0), lane.knownWords(1)], ["known before step 3", "given"]);
+});

@@ -12,6 +12,7 @@ function lane(name: LaneName, metrics: Record<string, number | null>): StartedLa
     branch: null,
     prompt: [],
     canvas: {},
+    given: [],
     length: 0,
     answer: 0,
     block: 1,

@@ -13,6 +13,7 @@ export function laneStart(changes: Partial<LaneStart> = {}): LaneStart {
     branch: null,
     prompt: [1, 2, 3],
     canvas: {},
+    given: [],
     length: 4,
     answer: 4,
     block: 2,

@@ -265,4 +265,5 @@ test("the steps of a branch count on from those of its parent", () => {
     [0, 1].map((place) => b.knownWords(place)),
     ["known before step 3", "set by hand"],
   );
+  assert.deepEqual([b.given(0), b.given(1)], [false, false]);
 });

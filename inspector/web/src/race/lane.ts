@@ -14,7 +14,10 @@ export interface Row {
   places: number[];
 }
 
-/** A committed token: id, index of its row (-1: given), and confidence (null: unknown). */
+/**
+ * A committed token: id, index of its row (-1: known before the first one), and confidence (null:
+ * unknown).
+ */
 export interface Token {
   id: number;
   row: number;
@@ -81,10 +84,15 @@ export class Lane {
     return this.before + row + 1;
   }
 
+  /** Whether the settings give a token, so that a branch cannot mask it again. */
+  given(place: number): boolean {
+    return this.start?.given.includes(place) ?? false;
+  }
+
   /** How a token became known that was known before the first step. */
   knownWords(place: number): string {
     const { branch } = this.start ?? {};
-    if (!branch) return "given";
+    if (!branch || this.given(place)) return "given";
     return place in branch ? "set by hand" : `known before step ${this.before + 1}`;
   }
 

@@ -31,6 +31,8 @@ export interface LaneStart {
   images?: readonly ImageMessage[];
   /** Ids of the answer tokens that are known before the first step, by index. */
   canvas: Record<string, number>;
+  /** Those that the settings give, by index; the others come from the run of a branch. */
+  given: readonly number[];
   /** Positions after the prompt. */
   length: number;
   /** Those of the answer, without a suffix and the rest of the last block. */

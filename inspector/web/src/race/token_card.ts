@@ -107,15 +107,8 @@ export class TokenCard {
     this.on.disabled = this.again.disabled = inspector.store.busy;
     const causal = inspector.frames[place.lane]?.causal; // such a run cannot be continued
     this.on.hidden = inspector.offline() || Boolean(causal);
-    this.again.hidden = this.on.hidden || !this.decoded(step);
+    this.again.hidden = this.on.hidden || !lane.token(place.place, step) || lane.given(place.place);
     this.move(cell);
-  }
-
-  /** Whether the token was decoded before a step, so that it can be masked again. */
-  private decoded(step: number): boolean {
-    const { place, inspector } = this;
-    const token = place && inspector.store.lanes[place.lane].token(place.place, step);
-    return Boolean(token && !token.fixed);
   }
 
   private move(cell: HTMLElement | null): void {

@@ -165,9 +165,9 @@ function listNodes(
   const known = panel.text(frame.prompt + place, step);
   if (known === "mask")
     return [head, make("p", "", name + " masked, but not a candidate in this step."), ...on];
-  const token = panel.inspector.store.lanes[panel.cursor.lane].token(place, step);
+  const lane = panel.inspector.store.lanes[panel.cursor.lane];
   const again =
-    frame.causal || !token || token.fixed
+    frame.causal || !lane.token(place, step) || lane.given(place)
       ? []
       : [branchKey(panel, "Mask this token again and branch", step, [place, MASK_AGAIN])];
   return [head, make("p", "", `${name} ${known} is already known.`), ...again, ...on];
