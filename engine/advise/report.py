@@ -13,6 +13,7 @@ from engine.advise.measuring import Measured
 from engine.advise.prediction import Prediction
 from engine.advise.space import without_repeats
 from engine.batch.outcome import Outcome
+from engine.catalog import decoding_rules, policies
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.tables import markdown_table
 
@@ -53,8 +54,8 @@ def advice_document(advice: Advice) -> dict[str, Any]:
 def untested(advice: Advice) -> list[str]:
     """What the advice says nothing about, in sentences."""
     request, said = advice.request, []
-    for name, found in list(advice.caches.items()):
-        search = found.search
+    for cache, found in list(advice.caches.items()):
+        name, search = _title(cache), found.search
         if found.problem:
             said.append(f"{name}: {found.problem}.")
         drawn = found.drawn.measured if found.drawn else {}
@@ -76,9 +77,9 @@ def untested(advice: Advice) -> list[str]:
                 f"{name}: {len(few)} settings kept too little on the first {FIRST_TEST} new "
                 "prompts and were not run on the others."
             )
-    base = request.base
+    base, rule = request.base, decoding_rules()[request.base.unmasker]
     said.append(
-        f"Everything was measured with the unmasker {base.unmasker}, answers of {base.gen_length} "
+        f"Everything was measured with the unmasker {rule.title}, answers of {base.gen_length} "
         f"in blocks of {base.block_length}, {base.dtype} on {base.device}; other lengths, "
         "unmaskers, formats and machines were not tested."
     )
@@ -90,6 +91,11 @@ def untested(advice: Advice) -> list[str]:
     if advice.tested:
         said.append(_about_prompts(advice.tested))
     return said
+
+
+def _title(cache: str) -> str:
+    """The title of a cache; that of a stack names its upper method first."""
+    return " on ".join(policies()[name].title for name in reversed(cache.split("+")))
 
 
 def _about_prompts(count: int) -> str:
