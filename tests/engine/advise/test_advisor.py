@@ -70,7 +70,8 @@ def test_a_setting_that_clearly_keeps_too_little_is_not_tested_further(checkpoin
     assert set(prompts.values()) == {2}
     assert found.accepted <= {"dual: defaults"}
     said = [one for one in report.untested(own.advice) if "kept too little" in one]
-    assert said[0].startswith(f"dual: {len(prompts)} settings kept too little on the first 2 new")
+    few = f"Fast-dLLM dual cache: {len(prompts)} settings kept too little on the first 2 new"
+    assert said[0].startswith(few)
 
 
 @pytest.mark.parametrize(("high", "may"), [(0.949, False), (0.95, True)])
