@@ -98,7 +98,7 @@ class PretrainedAdapter(ModelAdapter):
                 yield ByteProgress(done, total)
                 continue
             device = holding_device(place, placement.main)
-            tensor = torch.empty_like(like, device=device or torch.device("cpu"))
+            tensor = torch.empty(like.shape, dtype=like.dtype, device=device or torch.device("cpu"))
             for count in _fill(checkpoint, found, tensor):
                 done += count
                 yield ByteProgress(done, total)
