@@ -1,11 +1,13 @@
 """Answers that fail or come late: what the page says, and which buttons work."""
 
 import json
+import time
 from urllib.request import urlopen
 
 import pytest
 
 from tests.support.browser import LONG
+from tests.support.chromium import IDLE, PATIENCE
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -42,6 +44,13 @@ class Answers:
         else:
             self.held.append(route)
 
+    def wait(self):
+        """Wait until an answer is held back."""
+        end = time.monotonic() + PATIENCE / 1000
+        while not self.held:
+            assert time.monotonic() < end, "the page did not ask"
+            self.race.page.wait_for_timeout(50)
+
     def release(self):
         """Answer what was held back, and everything from now on."""
         self.ids = []
@@ -61,7 +70,9 @@ def test_run_waits_for_the_settings_of_a_link(app, new_page, listeners):
     answers = Answers(race, listeners["restore"])
     race.page.goto(app.link())
     race.page.wait_for_selector("#ds-race .ds")
-    race.page.wait_for_timeout(2_000)
+    answers.wait()
+    for _ in range(5):
+        race.page.evaluate(IDLE)
     assert len(answers.held) == 1
     assert not race.enabled("run")
     answers.release()
