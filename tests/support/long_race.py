@@ -37,8 +37,8 @@ def lane_start(lane: str) -> dict[str, Any]:
     return {
         "title": f"Long lane {lane.upper()}", "prompt": [i % VOCABULARY for i in range(PROMPT)],
         "canvas": {}, "given": [], "length": ANSWER, "block": BLOCK, "record": "off",
-        "mask": VOCABULARY, "stop": [VOCABULARY + 1], "model": "synthetic", "environment": "no machine", "memory": "",
-        "lacks": [],
+        "mask": VOCABULARY, "stop": [VOCABULARY + 1], "model": "synthetic",
+        "environment": "no machine", "memory": "", "lacks": [],
     }  # fmt: skip
 
 
