@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import IO, Any
 
 import numpy as np
@@ -25,11 +26,13 @@ MAX_BYTES = 1_600_000_000  # of a file and of its arrays, unless a caller has an
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_STEPS_BEFORE = 2**31 - 1  # branches of branches have no other limit
 MAX_FACTS, MAX_NAME, MAX_TEXT = 16, 32, 1_000
+MAX_FACT = 2.0**53
 IMAGE = {
     "name": str, "width": int, "height": int, "mode": str, "first": int, "rows": int, "crops": int,
     "grid": list, "map": list,
 }  # fmt: skip
 FOREIGN = {"method": str, "machine": str, "timed": bool, "texts": bool, "prompt": bool}
+SURROGATE = re.compile("[\ud800-\udfff]")
 BY_TEXT = "by_text"  # bool, in newer files
 
 
@@ -105,6 +108,7 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
         raise ValueError(f"trace: version 1 to {VERSION} expected")
     if meta.get("reason") not in (*REASONS, "running"):
         raise ValueError("trace: meta.reason is unknown")
+    _check_texts(meta)
     for name in ("spec", "model", "environment"):
         if not isinstance(meta.get(name), dict):
             raise ValueError(f"trace: meta.{name} is missing")
@@ -123,6 +127,30 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     if "foreign" in meta:
         _check_foreign(meta["foreign"])
     return meta
+
+
+def _check_texts(meta: dict[str, Any]) -> None:
+    """Check that the page can be sent every text: UTF-8 has no lone surrogate."""
+    for name, value in meta.items():
+        if not (_is_text(name) and _is_text(value)):
+            shown = ascii(name[:MAX_NAME])[1:-1]
+            raise ValueError(
+                f"trace: meta.{shown} holds half a character (a lone surrogate); export it again"
+            )
+
+
+def _is_text(document: Any) -> bool:
+    """Whether UTF-8 has every text of a JSON document."""
+    left = [document]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list):
+            left += value
+        elif isinstance(value, str) and SURROGATE.search(value):
+            return False
+    return True
 
 
 def _check_images(images: Any) -> None:
@@ -177,11 +205,12 @@ def _check_facts(facts: Any) -> None:
         raise ValueError(f"trace: meta.facts should be a dict of at most {MAX_FACTS} names")
     for name, numbers in facts.items():
         few = isinstance(numbers, list) and len(numbers) <= MAX_LAYERS
-        if len(name) > MAX_NAME or not few or not all(map(_is_finite, numbers)):
+        if len(name) > MAX_NAME or not few or not all(map(_is_small, numbers)):
             raise ValueError(
-                f"trace: meta.facts should hold lists of at most {MAX_LAYERS} finite numbers"
+                f"trace: meta.facts should hold lists of at most {MAX_LAYERS} numbers "
+                f"of at most {MAX_FACT:.0e}"
             )
 
 
-def _is_finite(x: Any) -> bool:
-    return (type(x) is float and math.isfinite(x)) or (type(x) is int and abs(x) < 2**53)
+def _is_small(x: Any) -> bool:
+    return (type(x) is int or (type(x) is float and math.isfinite(x))) and abs(x) < MAX_FACT

@@ -121,6 +121,7 @@ MAX_POSITIONS = 16_384
 MAX_ID = 2**24
 MAX_LAYERS = 1_024
 MAX_STEPS = 4_096
+MAX_MS = 1e12  # of a step, 30 years: the times of all steps add up to a number
 MAX_PIECES = 2**20  # tokens whose bytes a trace holds; in memory each has 113 bytes more
 
 
@@ -229,8 +230,8 @@ def _check_amounts(arrays: dict[str, np.ndarray]) -> None:
         if (np.isinf(arrays[name]) | (arrays[name] < 0)).any():
             raise ValueError(f"trace: {name} holds a number that is infinite or negative")
     for name in ("forward_ms", "decide_ms", "guided_ms"):
-        if not (np.isfinite(arrays[name]) & (arrays[name] >= 0)).all():
-            raise ValueError(f"trace: {name} holds a time that is not finite and positive")
+        if not ((arrays[name] >= 0) & (arrays[name] <= MAX_MS)).all():
+            raise ValueError(f"trace: {name} holds a time outside 0 to {MAX_MS:.0e} milliseconds")
 
 
 def _check_order(arrays: dict[str, np.ndarray]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -114,9 +115,9 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
     comparable = same_start and all(map(timed, both)) and foreign.same_clock(*both)
     if times[0] and times[1] and comparable:
-        out["speedup"] = round(times[0] / times[1], 3)
+        out["speedup"] = _times_faster(times[0], times[1])
         ms_a, ms_b = map(_text_ms, both, known)
-        out["text_speedup"] = round(ms_a / ms_b, 3) if ms_a and ms_b else None
+        out["text_speedup"] = _times_faster(ms_a, ms_b) if ms_a and ms_b else None
     if out["same_vocabulary"]:
         out |= _agreement(*ids)
     else:
@@ -124,6 +125,12 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     same = numbers[0] == numbers[1] if numbers[0] is not None else all(right)
     out["same_answer"] = out["same_text"] or same
     return out
+
+
+def _times_faster(ms_a: float, ms_b: float) -> float | None:
+    """How many times faster lane B is; None beyond the largest number, which JSON does not have."""
+    found = ms_a / ms_b
+    return round(found, 3) if math.isfinite(found) else None
 
 
 def _text_ms(trace: Trace, cost: tuple[int, float] | None) -> float | None:
@@ -145,5 +152,5 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, int):
-        return value
+        return value if abs(value) <= sys.float_info.max else None
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None

@@ -152,6 +152,18 @@ def test_odd_metadata_is_drawn_as_text(traces, tmp_path):
     assert whole["lanes"]["a"]["end"]["text"] == ""
 
 
+@pytest.mark.parametrize("ms", [5e-324, 10**400])
+def test_times_beyond_all_numbers_give_no_speed_up(ms, traces, tmp_path):
+    """Infinity is no JSON: the page would keep the race before, and say that it was imported."""
+    traces["b"].meta["metrics"] |= {"total_ms": ms, "text_ms": ms}
+    for lane in "ab":
+        traces[lane].save(tmp_path / f"{lane}.npz")
+    record = read_race([tmp_path / "a.npz", tmp_path / "b.npz"])
+    text = messages.whole(record, lambda spec: "x")
+    assert "Infinity" not in text
+    assert json.loads(text)["summary"]["speedup"] is None
+
+
 def test_the_example_folder(traces, tmp_path):
     assert read_example(tmp_path) is None
     for lane in "ab":

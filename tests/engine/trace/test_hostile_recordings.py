@@ -92,7 +92,8 @@ def test_version_1_with_a_later_field_is_refused(trace, name):
 
 FACTS = [
     [], {"a": 1}, {"a": ["1"]}, {"a": [True]}, {"a": [float("nan")]}, {"a": [float("inf")]},
-    {"a": [10**400]}, {"a": [0] * 1025}, {"a" * 33: [1]}, {str(n): [] for n in range(17)},
+    {"a": [10**400]}, {"a": [1e308]}, {"a": [0] * 1025}, {"a" * 33: [1]},
+    {str(n): [] for n in range(17)},
 ]  # fmt: skip
 
 

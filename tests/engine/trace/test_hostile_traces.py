@@ -215,6 +215,7 @@ WRONG = {
     "rows": lambda a: {"rows": np.full_like(a["rows"], 23)},
     "block": lambda a: {"block": np.full_like(a["block"], 2**30)},
     "time": lambda a: {"forward_ms": np.full_like(a["forward_ms"], np.nan)},
+    "endless time": lambda a: {"forward_ms": np.full_like(a["forward_ms"], 1e308)},
     "negative time": lambda a: {"decide_ms": -1 - a["decide_ms"]},
     "plan width": lambda a: {"plan": a["plan"][..., :1].copy()},
     "plan steps": lambda a: {"plan": a["plan"][:1]},
@@ -244,6 +245,17 @@ def test_arrays_that_do_not_fit(trace, wrong):
 )  # fmt: skip
 def test_meta_that_does_not_fit(trace, meta):
     refused(rewritten(trace, {}, **meta))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("texts", ["a\ud800"]), ("spec", {"cache": "\ud800"}), ("environment", {"\udfff": 1}),
+     ("model", {"vocab_size": 40, "stop_ids": [["\ud800"]]}), ("\ud800", 1)],
+)  # fmt: skip
+def test_half_a_character_is_refused_by_name(trace, name, value):
+    """Gradio's answer cannot hold it: the page would get no answers any more."""
+    named = "meta." + name.replace("\ud800", r"\\ud800")
+    refused(rewritten(trace, {}, **{name: value}), f"{named} holds half a character")
 
 
 def test_a_number_in_place_of_an_older_array(trace):
