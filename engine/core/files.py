@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -44,14 +45,20 @@ def read_json(path: Path, field: str) -> Any:
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, and its folder if missing; it appears at `path` once it is complete.
 
-    Raises OSError if that is impossible.
+    Raises OSError naming `path` if that is impossible.
     """
+    if not path.name or path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         with part.open("wb") as file:
             yield file
         part.replace(path)
+    except OSError as error:
+        if error.filename not in (None, str(part)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None  # a full disk has no name
     finally:
         part.unlink(missing_ok=True)
 

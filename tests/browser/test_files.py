@@ -151,6 +151,19 @@ def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):
     assert race.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_a_narrow_replay_file_moves_up_and_down_only(from_disk, tmp_path):
+    record = RaceRecord(state="done")
+    record.traces = {lane: Trace.load(METHODS / f"{name}.npz") for lane, name in LANES.items()}
+    path = tmp_path / "replay.html"
+    path.write_text(replay_page(record, str), "utf-8")
+    race = from_disk(path)
+    race.page.set_viewport_size({"width": 360, "height": 800})
+    show(race, "compare")
+    empty = race.page.locator("#ds-race [data-tab].ds-empty")
+    assert empty.last.evaluate("tab => tab.getBoundingClientRect().right > innerWidth")
+    assert race.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
 def where(race):
     node = race.page.locator("#ds-race [data-inspect]")
     return {name: node.get_attribute(f"data-{name}") for name in CURSOR}

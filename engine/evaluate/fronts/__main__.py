@@ -33,6 +33,7 @@ from engine.advise.advisor import Advisor
 from engine.advise.request import (
     LEAST_CANDIDATES,
     LEAST_PROMPTS,
+    MOST_CANDIDATES,
     MOST_SEARCH_PROMPTS,
     AdviceRequest,
     runs_of_rounds,
@@ -45,8 +46,8 @@ from engine.batch.prompts import drawn_prompts
 from engine.batch.settings import with_fields
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, make_out
-from engine.core.control import Control, stopped_by_interrupt
-from engine.core.files import ASSETS, write_atomically
+from engine.core.control import STOPPED, Control, stopped_by_interrupt
+from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import RESULTS_README, update_section
 from engine.distributed.processes import Processes
 from engine.evaluate.fronts.bar import BUDGET, method_row
@@ -71,6 +72,11 @@ TESTED = 6  # most settings of a final test
 # cache.
 BATCH = 4
 FRONTS = "fronts.json"
+# Fields of fronts.json that --further reads.
+OF_A_DOCUMENT = {
+    "environment", "family", "further", "held_out", "keep", "methods", "model", "searched", "seed",
+    "shots",
+}  # fmt: skip
 OF_A_SEARCH = ("caches", "held_out", "candidates", "keep", "seed")  # flags
 
 
@@ -81,11 +87,18 @@ def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceReques
             f"--held-out: {args.held_out} are too few problems for a final test; give at least "
             f"{LEAST_HELD_OUT}"
         )
+    if not LEAST_CANDIDATES <= args.candidates <= MOST_CANDIDATES:
+        raise ValueError(
+            f"--candidates: {args.candidates} is outside {LEAST_CANDIDATES} to {MOST_CANDIDATES}"
+        )
+    caches = args.caches.split(",") if args.caches else list(searchable(info))
+    if len(set(caches)) < len(caches):
+        raise ValueError(f"--caches: {args.caches} names a method twice; name each once")
     count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)
     prompts = tuple(drawn_prompts(DEFAULT_FAMILY, count, args.seed, SHOTS))
     base = _base(args.model)
     searched = searched_prompts(count)
-    for cache in args.caches.split(",") if args.caches else searchable(info):
+    for cache in caches:
         candidates = affordable(args.candidates, len(grid(base, cache)), searched)
         yield AdviceRequest(
             base, (cache,), prompts, args.keep, "accuracy", candidates, True, args.seed
@@ -200,7 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             make_out(args.out)
             document = measure(asked, args.out, session)
             if document is None:
-                raise SystemExit("stopped; the same command continues")
+                print("stopped; the same command continues", file=sys.stderr)
+                raise SystemExit(STOPPED)
         text = section(document)
         print(text)
         if args.publish:
@@ -211,11 +225,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _read(out: Path) -> dict[str, Any]:
     """The document of a folder's fronts.json. Raises ValueError if it is not one."""
-    document = json.loads((out / FRONTS).read_text("utf-8"))
+    document = read_json(out / FRONTS, "--further")
     try:
         tested = [one for row in document["methods"] for one in row["held_back"]]
-        known = "further" in document and all("right" in one for one in tested)
-    except (KeyError, TypeError):
+        known = document.keys() >= OF_A_DOCUMENT and all("right" in one for one in tested)
+    except (AttributeError, KeyError, TypeError):
         known = False
     if not known:
         raise ValueError(f"{out / FRONTS} was not written by this version; measure anew")

@@ -1,6 +1,11 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { answerRows, numberRows, ratioText } from "../src/inspect/lane_numbers.ts";
+import {
+  answerRows,
+  branchNumberWords,
+  numberRows,
+  ratioText,
+} from "../src/inspect/lane_numbers.ts";
 import { Lane, started, type StartedLane } from "../src/race/lane.ts";
 import type { LaneName, Summary } from "../src/race/messages.ts";
 
@@ -101,4 +106,13 @@ test("an answer that is a text is judged and has no number", () => {
 
 test("a single lane has no rows about the answers", () => {
   assert.deepEqual(answerRows({ ...SUMMARY, numbers: ["26"] }), []);
+});
+
+test("the numbers of an imported branch are said to be those of its own steps", () => {
+  const lanes = [lane("a", {}), lane("b", {})];
+  assert.equal(branchNumberWords(lanes, false), "");
+  Object.assign(lanes[1].start, { before: 2, branch: {} });
+  const words = "Lane B is a branch. Its numbers cover its steps from 3 on. ";
+  assert.equal(branchNumberWords(lanes, false), words);
+  assert.match(branchNumberWords(lanes, true), /^Lane B continues from a step of lane A/);
 });

@@ -1,12 +1,43 @@
 """Files that people wrote, and tables that people read."""
 
-from engine.core.files import read_json
+import errno
+from pathlib import Path
+
+import pytest
+
+from engine.core.files import atomic_file, read_json, write_atomically
 from engine.core.tables import markdown_table
 
 
 def test_a_json_file_may_begin_with_a_byte_order_mark(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1}', "utf-8-sig")
     assert read_json(tmp_path / "x.json", "x") == {"a": 1}
+
+
+@pytest.mark.parametrize("place", ["", ".", "folder"])
+def test_a_folder_is_not_written_as_a_file(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as refused:
+        write_atomically(Path(place), b"x")
+    assert refused.value.filename == str(Path(place))
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def fill_the_disk(path):
+    with atomic_file(path) as file:
+        file.write(b"{")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text("before")
+    with pytest.raises(OSError, match="No space left") as refused:
+        fill_the_disk(path)
+    assert refused.value.filename == str(path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_cell_ends_neither_its_column_nor_its_line():

@@ -16,6 +16,7 @@ from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
 from engine.batch.settings import NamedSpec, with_fields
 from engine.config.spec import RunSpec
+from engine.core.control import STOPPED
 from engine.evaluate.fronts import __main__ as fronts
 from engine.evaluate.fronts.bar import BUDGET, compared, method_row
 from engine.evaluate.fronts.further import PLAIN, settings_to_judge, with_further
@@ -208,13 +209,14 @@ def test_the_command_judges_further_problems(checkpoint, tmp_path, monkeypatch, 
         ({"methods": []}, "3", "was not written by this version"),
         ([], "3", "was not written by this version"),
         ({"methods": [{"held_back": [{"name": "own"}]}]}, "3", "was not written by this version"),
-        ({"further": 0, "methods": []}, "0", "--further: 0 must be at least 1"),
+        ({"further": 0, "methods": []}, "3", "was not written by this version"),
+        (document() | {"seed": 7}, "0", "--further: 0 must be at least 1"),
         (None, "3", "No such file"),
     ],
 )
 def test_further_problems_need_a_document(document, number, said, tmp_path):
     if document is not None:
-        (tmp_path / "fronts.json").write_text(json.dumps(document))
+        (tmp_path / "fronts.json").write_text(json.dumps(document, default=str))
     with pytest.raises(SystemExit, match=said):
         fronts.main(["--out", str(tmp_path), "--further", number])
 
@@ -233,6 +235,30 @@ def test_too_few_held_out_problems_are_named_by_their_flag(number, tmp_path):
     said = f"^error: --held-out: {number} are too few problems .* give at least 4"
     with pytest.raises(SystemExit, match=said):
         fronts.main(["--out", str(tmp_path), "--estimate", "--held-out", number])
+
+
+@pytest.mark.parametrize("number", ["-1", "1", "65", "1000000000"])
+def test_a_number_of_candidates_out_of_range_is_refused_at_once(number, tmp_path):
+    with pytest.raises(SystemExit, match=rf"^error: --candidates: {number} is outside 2 to 64"):
+        fronts.main(["--out", str(tmp_path), "--estimate", "--candidates", number])
+
+
+def test_a_method_that_is_named_twice_is_refused(tmp_path):
+    with pytest.raises(SystemExit, match=r"^error: --caches: dual,dual names a method twice"):
+        fronts.main(["--out", str(tmp_path), "--estimate", "--caches", "dual,dual"])
+
+
+def test_a_damaged_document_is_named(tmp_path):
+    (tmp_path / "fronts.json").write_text("{")
+    with pytest.raises(SystemExit, match=r"^error: --further: .*fronts.json is not readable"):
+        fronts.main(["--out", str(tmp_path), "--further", "3"])
+
+
+def test_a_stop_has_the_exit_status_of_a_stopped_command(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(fronts, "measure", lambda *given: None)
+    with pytest.raises(SystemExit) as ended:
+        fronts.main(["--model", str(checkpoint), "--out", str(tmp_path), "--held-out", "4"])
+    assert ended.value.code == STOPPED
 
 
 def test_results_of_a_folder_are_not_published(checkpoint, tmp_path):

@@ -87,3 +87,16 @@ export function answerRows(found: Summary | null): string[][] {
     [ofNumber ? "Number answered" : "Answer", ...verdicts, ""],
   ];
 }
+
+/** Which steps the numbers of branches cover; `child`: lane B continues lane A. */
+export function branchNumberWords(lanes: readonly StartedLane[], child: boolean): string {
+  if (child)
+    return "Lane B continues from a step of lane A. Its numbers cover only the steps after the branch. ";
+  return lanes
+    .filter(({ start }) => start.branch)
+    .map(({ name, start }) => [name.toUpperCase(), start.before + 1])
+    .map(
+      ([lane, step]) => `Lane ${lane} is a branch. Its numbers cover its steps from ${step} on. `,
+    )
+    .join("");
+}

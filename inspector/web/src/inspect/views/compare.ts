@@ -8,7 +8,7 @@ import type { Align } from "../../race/store.ts";
 import { firstSplit, splitLines, type RunFacts } from "../first_split.ts";
 import { parting, partingLines, type Parting } from "../parting.ts";
 import { canRecord } from "../inspector_options.ts";
-import { answerRows, numberRows } from "../lane_numbers.ts";
+import { answerRows, branchNumberWords, numberRows } from "../lane_numbers.ts";
 import type { Panel } from "../panel.ts";
 import { rowsDone, tokenRows, type RowsDone, type TokenRows } from "../plans.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
@@ -199,9 +199,7 @@ function drawTable(panel: Panel, a: StartedLane, b: StartedLane): void {
     });
     table.append(line);
   });
-  const branch = store.parent
-    ? "Lane B continues from a step of lane A. Its numbers cover only the steps after the branch. "
-    : "";
+  const branch = branchNumberWords([a, b], Boolean(store.parent));
   const untimed = store.foreign
     ? "A lane has no times."
     : "Runs whose layers are recorded show no times.";
