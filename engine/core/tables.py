@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from engine.core.files import write_atomically
+
 README, RESULTS_README = Path("README.md"), Path("assets/results/README.md")
 SIGNIFICANT = 0.05  # a p-value below it
 DAGGER = "†"
@@ -97,4 +99,4 @@ def update_section(file: Path, text: str, name: str) -> None:
         changed = replace_section(file.read_text("utf-8"), text, name)
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from None
-    file.write_text(changed, "utf-8")
+    write_atomically(file, changed.encode())

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, positive
 from engine.core.files import atomic_file
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.tokenizer import Tokenizer
@@ -46,11 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser("convert", __doc__)
     parser.add_argument("file", type=Path, metavar="FILE", help="the other engine's file")
     parser.add_argument("--out", type=Path, required=True, help="the file to write (.json)")
-    parser.add_argument("--sample", type=int, help="which run of the file, from 1")
+    parser.add_argument("--sample", type=positive, help="which run of the file, from 1")
     parser.add_argument("--tokenizer", type=Path, help="a checkpoint's folder, for token texts")
     args = parser.parse_args(arguments)
     try:
         document = converted(args.file, args.sample, args.tokenizer)
+        if args.out.exists() and args.out.samefile(args.file):
+            raise ValueError(f"--out: {args.out} is the other engine's file; name another")
         with atomic_file(args.out) as file:
             file.write(json.dumps(document, ensure_ascii=False).encode())
     except (ValueError, OSError, CheckpointError) as error:

@@ -27,6 +27,7 @@ from engine.catalog import check_model, policies, unmaskers
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.events import StepEvent
+from engine.core.files import write_atomically
 from engine.core.tables import RESULTS_README, markdown_table, update_section
 from engine.estimate.assumptions import MEASURED, Assumptions
 from engine.estimate.devices import THIS_MACHINE
@@ -153,15 +154,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write-readme", action="store_true", help=f"update {RESULTS_README}")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    models, rows = BenchModels(), []
     try:
-        for model in args.models:
-            info = models.model(RunSpec(model=model), PROMPT).adapter.info
-            for name, spec in settings(model, info):
-                rows.append(compare(models, spec, name))
-                print(table(rows[-1:]).splitlines()[-1], flush=True)
-    except ValueError as error:
+        _measure(args.models, args.write_readme)
+    except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def _measure(names: Sequence[str], write_readme: bool) -> None:
+    """Compare all settings of the models, print the table and write it."""
+    models, rows = BenchModels(), []
+    known = {name: models.model(RunSpec(model=name), PROMPT).adapter.info for name in names}
+    for model, info in known.items():
+        for name, spec in settings(model, info):
+            rows.append(compare(models, spec, name))
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
     facts = summary(rows)
     text = f"{table(rows)}\n{_words(facts)}\n"
     print(text)
@@ -171,8 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "assumed_from": f"tiny-llada, {PROBLEMS} problems, answer of {LENGTH} in blocks of {BLOCK}",
         "tokens_per_forward": tokens_per_forward(models),
     }  # fmt: skip
-    MEASURED.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    if args.write_readme:
+    write_atomically(MEASURED, (json.dumps(document, indent=1) + "\n").encode())
+    if write_readme:
         update_section(RESULTS_README, text, SECTION)
 
 

@@ -171,7 +171,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser("examples", __doc__)
     parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     torch.set_num_threads(parser.parse_args(arguments).threads)
-    session, folder = Session(embedded_models(ASSETS)), ASSETS / "examples"
+    try:
+        record_examples(Session(embedded_models(ASSETS)), ASSETS / "examples")
+    except (ValueError, OSError, RuntimeError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def record_examples(session: Session, folder: Path) -> None:
+    """Record all runs and save them in a folder."""
     save_traces(record_race(session), folder)
     recorded = record_race(session, "probe")
     save_traces({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)

@@ -30,7 +30,7 @@ from engine.bench.chart import svg
 from engine.catalog import make_rule
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, positive
-from engine.core.files import ASSETS
+from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import README, RESULTS_README, update_section
 from engine.evaluate import comparison, results_text
 from engine.evaluate.causal_exam import beside_generate
@@ -295,9 +295,9 @@ def with_accuracies(
 def write(document: Mapping[str, Any]) -> None:
     """Write results.json, the chart, and the sections of both Markdown files."""
     check_one_environment(document)
-    (RESULTS / "results.json").write_text(json.dumps(document) + "\n", "utf-8")
+    write_atomically(RESULTS / "results.json", (json.dumps(document) + "\n").encode())
     chart = svg(growth.panels(document["growth"]["rows"]), "ms a forward")
-    (RESULTS / "growth.svg").write_text(chart, "utf-8")
+    write_atomically(RESULTS / "growth.svg", chart.encode())
     for name, text in results_text.sections(document).items():
         update_section(RESULTS_README, text, name)
     update_section(README, results_text.measured(document), "measured")
@@ -340,7 +340,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for table in tables:
             work = (kept, args.seed, args.problems, args.workers)
             accuracies.append([evaluate_block(table, block, *work) for block in table.blocks])
-        kept.drop_unused()
+        if args.problems is None:  # a shorter exam has other keys, and drops no row of the whole
+            kept.drop_unused()
         if args.accuracy:
             saved = json.loads((RESULTS / "results.json").read_text("utf-8"))
             write(with_accuracies(saved, tables, accuracies))

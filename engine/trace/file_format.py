@@ -94,12 +94,23 @@ def _read_json(data: bytes) -> tuple[Any, dict[str, np.ndarray]]:
     check_meta_size(len(json.dumps(document["meta"])))
     arrays = {}
     for name, item in document["arrays"].items():
-        dtype = SCHEMA[name][0]
-        if "float" not in dtype and not all(type(x) in (int, bool) for x in item["data"]):
-            raise ValueError(f"trace: {name} should hold whole numbers")
-        flat = [np.nan if x is None else x for x in item["data"]]
-        arrays[name] = np.array(flat, dtype).reshape(item["shape"])
+        if name not in SCHEMA:
+            raise BadArchive(f"trace: field {name[:40]!a} is unknown; export it again")
+        try:
+            arrays[name] = _json_array(item, SCHEMA[name][0])
+        except Exception:  # numpy raises several kinds
+            raise BadArchive(
+                f"trace: {name} should have data of type {SCHEMA[name][0]} and their shape; "
+                "export it again"
+            ) from None
     return document["meta"], arrays
+
+
+def _json_array(item: Any, dtype: str) -> np.ndarray:
+    if "float" not in dtype and not all(type(x) in (int, bool) for x in item["data"]):
+        raise ValueError("not whole")
+    flat = [np.nan if x is None else x for x in item["data"]]
+    return np.array(flat, dtype).reshape(item["shape"])
 
 
 def _checked_meta(meta: Any) -> dict[str, Any]:

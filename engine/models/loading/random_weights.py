@@ -26,6 +26,7 @@ PUBLISHED = {
     "llada": LLADA_8B, "mmada": MMADA_8B, "dream": DREAM_7B, "llada_moe": LLADA_MOE_7B,
     "llada2": LLADA2_MINI, "sdar": SDAR_8B, "fast_dllm_v2": FAST_DLLM_V2_7B,
 }  # fmt: skip
+DIGITS = 9  # most of a size
 MINIMUM = {"vocab": 1024}  # DARE is calibrated with the embedded models' tokenizer
 _NAME = re.compile(rf"({'|'.join(PUBLISHED)})(?::(.*))?")
 _VOCAB = ("vocab_size", "embedding_size")
@@ -74,9 +75,11 @@ def random_model_config(name: str) -> dict[str, Any]:
         if size not in SIZE_FIELDS[family]:
             known = ", ".join(SIZE_FIELDS[family])
             raise ValueError(f"model: {name}: unknown size {size!r}; the sizes are {known}")
-        if not value.isdecimal() or int(value) < MINIMUM.get(size, 1):
+        least = MINIMUM.get(size, 1)
+        if not value.isdecimal() or len(value) > DIGITS or int(value) < least:
             raise ValueError(
-                f"model: {name}: {size} should be a whole number of at least {MINIMUM.get(size, 1)}"
+                f"model: {name[:100]}: {size} should be a whole number of at least {least}, of at "
+                f"most {DIGITS} digits"
             )
         sizes[size] = int(value)
     sizes = ({"kv": sizes["heads"]} if "heads" in sizes else {}) | sizes

@@ -45,7 +45,10 @@ def as_document(data: Any, sample: int | None = None) -> dict[str, Any] | None:
 
     `sample` counts from 1; without it, a file must have one sample only.
     """
-    if isinstance(data, dict) and "format" in data:
+    own = isinstance(data, dict) and "format" in data
+    if sample not in (None, 1) and (own or dllm_rl.recognises(data)):
+        raise ValueError(f"sample: the file has one run, no number {sample}; leave the option out")
+    if own:
         return data
     if dllm_rl.recognises(data):
         return dllm_rl.convert(data)

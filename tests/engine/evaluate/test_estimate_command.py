@@ -76,6 +76,23 @@ def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypat
     assert all(row["flops"] == row["run_flops"] for row in rows if row["exact"])
 
 
+def test_all_models_are_known_before_any_is_measured(monkeypatch):
+    monkeypatch.setattr(estimate_error, "compare", lambda *given: pytest.fail("measured"))
+    with pytest.raises(SystemExit, match=r"^error: model: 'zzz' is unknown"):
+        estimate_error.main(["--models", BLOCKS, "zzz"])
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(estimate_error, "MEASURED", tmp_path / "file" / "estimate.json")
+    monkeypatch.setattr(estimate_error, "settings", lambda model, info: [("a", None)])
+    row = Compared("m", "a", True, 5, 5, 2.0, 1.0)
+    monkeypatch.setattr(estimate_error, "compare", lambda models, spec, name: row)
+    monkeypatch.setattr(estimate_error, "tokens_per_forward", lambda models: {})
+    with pytest.raises(SystemExit, match=r"^error: .*/file"):
+        estimate_error.main(["--models", BLOCKS])
+
+
 def test_an_estimate_says_that_rows_follow_the_order_of_the_tokens():
     spec = RunSpec(model=BLOCKS, gen_length=8, block_length=4, steps=8)
     info = make_info(attention="block_causal")

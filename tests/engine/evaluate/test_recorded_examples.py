@@ -10,6 +10,7 @@ import pytest
 from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
+from engine.evaluate import record_examples
 from engine.evaluate.record_examples import (
     LESSONS,
     PLAIN,
@@ -58,6 +59,16 @@ def test_a_failed_run_raises():
     failed = RunFinished("failed", np.zeros((1, 0), np.int32), message="out of memory")
     with pytest.raises(RuntimeError, match="out of memory"):
         collect_traces([("a", failed)])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a: out of memory"), OSError("full")])
+def test_a_recording_that_fails_ends_with_its_error(error, monkeypatch):
+    def failing(session, level="off"):
+        raise error
+
+    monkeypatch.setattr(record_examples, "record_race", failing)
+    with pytest.raises(SystemExit, match=f"^error: {error}$"):
+        record_examples.main([])
 
 
 @pytest.mark.parametrize("method", DOCUMENTED)

@@ -123,6 +123,33 @@ def test_one_command_writes_every_table(folder, capsys):
     assert json.loads((folder / "results.json").read_text("utf-8")) == document
 
 
+def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
+    (folder / "accuracy.json").write_text('{"of the whole exam": {}}')
+    (folder / "results.json").write_text("{}")
+    monkeypatch.setattr(tables, "evaluate_block", lambda *given: [])
+    monkeypatch.setattr(tables, "with_accuracies", lambda *given: {})
+    monkeypatch.setattr(tables, "write", lambda document: None)
+    tables.main(["--accuracy", "--problems", "1"])
+    assert json.loads((folder / "accuracy.json").read_text()) == {"of the whole exam": {}}
+    tables.main(["--accuracy"])
+    assert json.loads((folder / "accuracy.json").read_text()) == {}
+
+
+def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
+    monkeypatch.setattr(results_text, "sections", lambda document: {"speed": "new\n"})
+    monkeypatch.setattr(results_text, "measured", lambda document: "new\n")
+    names = ("results.json", "growth.svg", README, RESULTS_README)
+    for name in names:
+        (folder / name).write_text((folder / name).read_text() if "md" in str(name) else "old")
+    before = {name: (folder / name).open() for name in names}
+    was = {name: (folder / name).read_text() for name in names}
+    tables.write(saved)
+    for name in names:
+        assert (folder / name).read_text() != was[name]
+        with before[name] as file:
+            assert file.read() == was[name], "the old file is replaced, not written over"
+
+
 def test_accuracies_are_put_beside_the_times_of_the_last_run(saved):
     settings = read_settings(RESULTS / "settings.json")
     accuracies = [

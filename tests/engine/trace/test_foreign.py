@@ -210,6 +210,7 @@ def test_a_document_is_an_object(document):
         ('{"format": "driftscope-run", "seconds": [-Infinity]}', "-Infinity: JSON has no"),
         ('{"format": ' + "[" * 90_000, "nested too deep"),
         ('{"format": "driftscope-run"', "no JSON"),
+        ('{"format": "driftscope-run", "version": ' + "1" * 5000, "no number of a run has 5000"),
         ('<html>"step_map"</html>', "an HTML page without a run"),
     ],
 )

@@ -96,6 +96,28 @@ def test_a_trace_viewer_that_cannot_be_read_says_why(said, data):
         dllm_rl.convert(VIEWER | data)
 
 
+def test_a_file_of_one_run_has_no_other():
+    for document in (VIEWER, {"format": "driftscope-run"}):
+        assert as_document(document, 1) is not None
+        with pytest.raises(ValueError, match=r"^sample: the file has one run, no number 5"):
+            as_document(document, 5)
+
+
+def test_the_command_refuses_a_sample_of_no_number(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["convert", str(tmp_path), "--sample", "0", "--out", str(tmp_path / "run.json")])
+    assert "argument --sample: '0' is not a whole number from 1" in capsys.readouterr().err
+
+
+def test_the_command_does_not_write_over_its_source(tmp_path):
+    source = tmp_path / "trajectory_data.json"
+    text = json.dumps([SAMPLE, SAMPLE])
+    source.write_text(text)
+    with pytest.raises(SystemExit, match=r"^error: --out: .* is the other engine's file"):
+        main(["convert", str(source), "--sample", "2", "--out", str(source)])
+    assert source.read_text() == text
+
+
 def test_the_command_writes_a_run_with_the_texts_of_a_tokenizer(tmp_path):
     source, out = tmp_path / "trajectory_data.json", tmp_path / "run.json"
     source.write_text(json.dumps([SAMPLE, SAMPLE]))

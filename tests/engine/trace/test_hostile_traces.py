@@ -280,6 +280,25 @@ def test_json_that_does_not_fit(trace, change):
     refused(json.dumps(document).encode())
 
 
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [({"data": [1.5], "shape": [1]}, "rows should have data of type int32"),
+     ({"data": [10**30], "shape": [1]}, "rows should"),
+     ({"data": [1], "shape": [2]}, "rows should"),
+     ({"data": None, "shape": [1]}, "rows should"), (3, "rows should")],
+)  # fmt: skip
+def test_json_names_the_array_that_cannot_be_read(trace, item, said):
+    document = json.loads(trace.to_json())
+    document["arrays"]["rows"] = item
+    refused(json.dumps(document).encode(), f"trace: {said}.*; export it again")
+
+
+def test_json_names_an_unknown_array(trace):
+    document = json.loads(trace.to_json())
+    document["arrays"]["odd"] = {"data": [], "shape": [0]}
+    refused(json.dumps(document).encode(), "trace: field 'odd' is unknown; export it again")
+
+
 def survives(data):
     """Fails where a document is neither read nor refused with a ValueError."""
     with suppress(ValueError):

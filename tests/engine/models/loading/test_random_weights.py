@@ -57,6 +57,7 @@ def test_sizes_of_experts_are_read():
 @pytest.mark.parametrize(
     ("name", "message"),
     [("llada:layrs=2", "layrs"), ("llada:layers=0", "layers"), ("dream:d=x", "d should"),
+     ("llada:d=" + "9" * 5000, "d should"),
      ("llada:vocab=40", "vocab should .* 1024"), ("llada:d", "d should")],
 )  # fmt: skip
 def test_a_wrong_size_is_named(name, message):
