@@ -5,9 +5,9 @@
 Writes `assets/examples`: `a.npz` and `b.npz`, the default race as it was timed; `a-recorded.npz`
 and `b-recorded.npz`, the same race at level `probe`; `methods/<name>.npz`, a short problem at
 level `probe` with plain decoding, every cache policy and every unmasker; `lessons/<name>.npz`,
-the runs of the lessons. All arrays except the times are reproducible. The spec of each run has the
-end-of-text rule by which it ended (catalog.with_end_of_text_rules); `methods/plain_RULE.npz` is
-plain decoding by the rule of a method that changes it.
+the runs of the lessons. On one machine all arrays except the times are reproducible. The spec of
+each run has the end-of-text rule by which it ended (catalog.with_end_of_text_rules);
+`methods/plain_RULE.npz` is plain decoding by the rule of a method that changes it.
 """
 
 from __future__ import annotations

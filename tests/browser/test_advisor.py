@@ -12,6 +12,8 @@ pytestmark = pytest.mark.browser
 
 def tab(race):
     race.page.get_by_role("tab", name="Advisor", exact=True).click()
+    race.page.locator("#ds-advice-count input").wait_for()
+    race.written()
 
 
 def wait(page, state):

@@ -13,8 +13,10 @@ PROMPTS = (
 )
 
 
-def tab(race, name):
-    race.page.get_by_role("tab", name=name, exact=True).click()
+def tab(race):
+    race.page.get_by_role("tab", name="Many prompts", exact=True).click()
+    race.page.locator("#ds-batch-prompts textarea").wait_for()
+    race.written()
 
 
 def wait(page, state, done=0):
@@ -35,7 +37,7 @@ def has_focus(page, name):
 def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page):
     race = lasting_page(1440).open(app.link(gen_length="64", **{"a.steps": "64"}))
     page = race.page
-    tab(race, "Many prompts")
+    tab(race)
     page.locator("#ds-batch-prompts textarea").fill("\n".join(PROMPTS))
     page.locator("#ds-batch-run").press("Enter")
     wait(page, "running", 1)
@@ -46,7 +48,7 @@ def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page)
     assert 1 <= done < 6
     race.settled()
     race.open(page.url)
-    tab(race, "Many prompts")
+    tab(race)
     wait(page, "stopped", done)
     page.locator("#ds-batch-continue:not([disabled])").click()
     wait(page, "done", 6)
@@ -75,7 +77,7 @@ def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page)
 def test_a_refusal_is_named_and_recordings_are_summed_up(app, lasting_page):
     race = lasting_page(1440).open(app.link(gen_length="16", block_length="8", **{"a.steps": "16"}))
     page = race.page
-    tab(race, "Many prompts")
+    tab(race)
     page.locator("#ds-batch-prompts textarea").fill(" ")
     page.locator("#ds-batch-run").click()
     wait(page, "refused")

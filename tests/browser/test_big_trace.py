@@ -4,7 +4,7 @@ import pytest
 
 from tests.proofs.view_times import MAX_BYTES, VIEWS, largest
 from tests.support.browser import running_app
-from tests.support.looking import cell_colour, drawn, show
+from tests.support.looking import cell_colour, drawn, pointed, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -50,17 +50,17 @@ def test_a_zoomed_map_shows_its_cells_one_by_one(race):
     assert joined.is_visible()
     canvas = figure.locator("canvas")
     canvas.hover(position={"x": 300, "y": 100})
-    drawn(race)
+    pointed(race)
     assert " cells " in figure.locator(".ds-words").inner_text()
     for _ in range(8):
         figure.locator("[data-tool=zoom-in]").click()
-    drawn(race)
+    pointed(race)
     assert joined.is_hidden()
     asked = [url for url in race.watch.requests if "position_to" in url]
     assert asked, "the cells in sight are asked for"
     assert "width" not in asked[-1]
     canvas.hover(position={"x": 300, "y": 100})
-    drawn(race)
+    pointed(race)
     words = figure.locator(".ds-words").inner_text()
     assert words.startswith("Position ")
     assert " cells " not in words

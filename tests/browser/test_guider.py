@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import handmade_guided_run as hand
 from tests.support.handmade_guided_run import guided_trace
-from tests.support.looking import bring, bring_once, drawn, illegible, inks, recolour, show
+from tests.support.looking import bring, bring_once, drawn, illegible, inks, pointed, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -27,7 +27,7 @@ def at(race, figure, x, y, click=False):
     canvas.hover(position=place)
     if click:
         canvas.click(position=place)
-    drawn(race)
+    pointed(race)
     return root.locator(".ds-words").inner_text()
 
 

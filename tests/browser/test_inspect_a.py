@@ -12,7 +12,7 @@ from engine.serve.session import Session
 from inspector.views import registry
 from tests.inspector.unpacked import unpacked
 from tests.support.browser import ROOT
-from tests.support.looking import bring, drawn, recorded_lanes, show_at
+from tests.support.looking import bring, drawn, pointed, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -58,7 +58,7 @@ def at(race, figure, x, y=0.5, click=False):
     canvas.hover(position=place)
     if click:
         canvas.click(position=place)
-    drawn(race)
+    pointed(race)
     return root.locator(".ds-words").inner_text()
 
 

@@ -10,7 +10,7 @@ from engine.core.events import KINDS, QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from tests.support.browser import ROOT
-from tests.support.looking import bring, drawn, recorded_lanes, show_at
+from tests.support.looking import bring, drawn, pointed, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -46,7 +46,7 @@ def point(race, figure, x, y, click=False):
     canvas.hover(position=place)
     if click:
         canvas.click(position=place)
-    drawn(race)
+    pointed(race)
     return root.locator(".ds-words").inner_text()
 
 

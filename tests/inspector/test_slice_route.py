@@ -239,12 +239,15 @@ def test_a_slice_is_cut_once_and_without_the_runs_lock(service, asked, record, m
 
 def test_few_slices_are_cut_at_once(service, asked, monkeypatch):
     running, most, lock = [], [], threading.Lock()
-    gate = threading.Event()
+    together, gate = threading.Event(), threading.Event()
 
     def cut(*given):
         with lock:
             running.append(1)
             most.append(len(running))
+            if len(running) == slice_service.AT_ONCE:
+                together.set()
+        together.wait(20)  # the first is held until others are cut beside it
         gate.wait(0.05)
         with lock:
             running.pop()

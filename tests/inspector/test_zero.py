@@ -105,10 +105,17 @@ def test_what_crosses_is_a_few_batches_and_pickles(inner):
 
 
 def test_a_stop_ends_the_worker_within_a_step_and_keeps_what_was_made(zero, tmp_path, monkeypatch):
-    slow = engine.serve.lane.Lane.advance
-    monkeypatch.setattr(
-        engine.serve.lane.Lane, "advance", lambda self: (time.sleep(0.05), slow(self))[1]
-    )
+    advance, begun = engine.serve.lane.Lane.advance, []
+
+    def held(self):
+        """A step; after some, none ends before the stop has arrived, however late that is."""
+        begun.append(time.sleep(0.05))
+        while len(begun) > 8 and list(tmp_path.glob("*/go")):
+            time.sleep(0.01)
+        return advance(self)
+
+    monkeypatch.setattr(engine.serve.lane.Lane, "advance", held)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     control, lanes = Control(), []
     for _, event in zero.race(RACE, control):
         if isinstance(event, StepEvent):

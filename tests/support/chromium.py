@@ -24,6 +24,7 @@ UNUSED = (
     "PaintHolding", "ThirdPartyStoragePartitioning",
 )  # fmt: skip
 IDLE = "new Promise((done) => requestIdleCallback(done))"
+FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 # What a page that was used before can be given anew; other options make a page of its own.
 MEDIA = {"color_scheme": "light", "reduced_motion": "no-preference", "forced_colors": "none"}
 FORGET = "() => { localStorage.clear(); sessionStorage.clear(); }"
@@ -108,12 +109,20 @@ class RacePage:
         )
 
     def settings(self, shown: bool = True) -> None:
-        """Open or close the settings; Gradio writes its fields once more just after they come."""
+        """Open or close the settings."""
         prompt = self.page.locator("#ds-prompt textarea")
         if prompt.is_visible() == shown:
             return
         self.page.locator("#ds-settings > button").click()
         prompt.wait_for(state="visible" if shown else "hidden")
+        self.written()
+
+    def written(self) -> None:
+        """Wait until Gradio has written fields that just came: it does so once more, in a frame.
+
+        It would write over what is typed before.
+        """
+        self.page.evaluate(FRAMES)
         for _ in range(5):
             self.page.evaluate(IDLE)
 

@@ -101,6 +101,12 @@ def drawn(race: Any) -> None:
     race.page.locator("#ds-race [data-inspect]:not([data-ready=''])").wait_for()
 
 
+def pointed(race: Any) -> None:
+    """Wait until the page has followed the pointer, once in a frame, and has what it points at."""
+    race.page.evaluate("new Promise((done) => requestAnimationFrame(() => done()))")
+    drawn(race)
+
+
 def show_at(race: Any, view: str, lane: str, layer: int, step: int) -> None:
     """Open a view with the cursor at a place, counted from 0."""
     race.page.locator(f"#ds-race [data-inspect-lane-{lane}]").click()

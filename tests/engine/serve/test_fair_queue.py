@@ -1,7 +1,6 @@
 """FairQueue: first come, first served, with the number of runs ahead and an estimate."""
 
 import threading
-import time
 
 import pytest
 
@@ -11,6 +10,14 @@ from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.session import Session
 from tests.engine.serve.test_pause_and_stop import begun, fast_beats, is_free, until  # noqa: F401
 from tests.engine.serve.test_race import FAST, PLAIN
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The queue's clock, which only the test moves."""
+    now = [100.0]
+    monkeypatch.setattr("engine.serve.fair_queue.time.monotonic", lambda: now[0])
+    return now
 
 
 def with_pace(run, forwards, seconds):
@@ -46,6 +53,7 @@ def test_runs_are_served_in_order_of_arrival():
     assert not queue._waiting
 
 
+@pytest.mark.usefixtures("now")
 def test_the_estimate_counts_the_forwards_left_of_the_runs_ahead():
     queue = FairQueue()
     first, second, third = (RunLock(queue, forwards) for forwards in (100, 50, 10))
@@ -88,15 +96,17 @@ def test_an_absent_run_is_passed_and_keeps_its_position(monkeypatch):
     assert absent.acquire(0)
 
 
-def test_a_pause_does_not_count_in_the_pace():
+def test_a_pause_does_not_count_in_the_pace(now):
     run = RunLock(FairQueue(), 10)
     run.acquire(0)
+    now[0] += 1
     run.done += 1
     run.release()
-    time.sleep(0.05)
+    now[0] += 50
     run.acquire(0)
+    now[0] += 2
     run.done += 1
-    assert run.seconds_per_forward < 0.04
+    assert run.seconds_per_forward == 2
     assert run.forwards_left == 8
 
 

@@ -1,10 +1,8 @@
 import { copyOnPress } from "../base/clipboard.ts";
 import type { Component } from "../base/component.ts";
 import { make, part, write } from "../base/dom.ts";
-import type { Spot } from "../inspect/cursor.ts";
 import { documentOf } from "../inspect/slice.ts";
 import { hasLevel, isMissing } from "../inspect/view.ts";
-import type { ViewName } from "../inspect/views/index.ts";
 import { started } from "../race/lane.ts";
 import { Race } from "../race/race.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
@@ -25,6 +23,7 @@ import {
   verdictWords,
   type Choice,
   type Lesson,
+  type Place,
   type Verdict,
 } from "./lessons.ts";
 import { drawStripCells } from "./strip_view.ts";
@@ -32,6 +31,7 @@ import { drawTeachers, minutesWords, TEACHERS } from "./teachers.ts";
 import { browserStorage, Ticks } from "./ticks.ts";
 
 const UNREAD = "The server did not answer. Choose the lesson again, or load the page again.";
+const READING = "The race of this lesson is not here yet. Check again when you see it.";
 
 /** A lesson with the reader's progress and its entry in the list. */
 interface Entry {
@@ -66,6 +66,10 @@ export class Learn {
   private laneB = "";
   /** The cursor at which the lesson was opened; null until its race is shown. */
   private start: string | null = null;
+  /** Where the lesson opens; null once its race is shown. */
+  private opening: Place | null = null;
+  /** Whether the server did not answer when its race was asked for. */
+  private unread = false;
   private attention: Attention = "bidirectional";
   /** Races that were asked for; an answer to an earlier question is not shown. */
   private asked = 0;
@@ -155,17 +159,18 @@ export class Learn {
     this.now = entry;
     nameInAddress(entry.lesson.key);
     this.start = null;
+    this.unread = false;
     this.drawPages();
     this.drawTexts(entry.lesson);
     this.drawMarks();
     const { lesson, progress } = entry;
-    const { laneB, cursor, held, view } = progress.place ?? {
+    this.opening = progress.place ?? {
       laneB: lesson.lane_b,
       cursor: { position: null, ...lesson.start },
       held: false,
       view: lesson.view,
     };
-    await this.show(laneB, cursor, held, view);
+    await this.show(this.opening.laneB);
   }
 
   private drawTeachers(): void {
@@ -244,20 +249,12 @@ export class Learn {
     const key = make("button", "ds-play", label);
     key.type = "button";
     key.dataset.choice = name;
-    key.addEventListener("click", () => {
-      const { cursor, name: view } = this.race.inspector;
-      void this.show(name, cursor.pinned, cursor.held, view);
-    });
+    key.addEventListener("click", () => void this.show(name));
     return key;
   }
 
-  /** Show a race of the lesson with the cursor at a place and a view open. */
-  private async show(
-    name: string,
-    cursor: Readonly<Spot>,
-    held: boolean,
-    view: ViewName,
-  ): Promise<void> {
+  /** Show a race of the lesson where the reader is once it has come, the first where it opens. */
+  private async show(name: string): Promise<void> {
     const entry = this.now;
     if (!entry) return;
     const turn = ++this.asked;
@@ -265,6 +262,7 @@ export class Learn {
     if (entry !== this.now || turn !== this.asked) return;
     if (answered === null) {
       this.drawRace(this.start !== null); // that of another lesson would mislead
+      this.unread = true;
       return this.drawVerdict("ask", UNREAD);
     }
     this.drawRace(true);
@@ -272,15 +270,21 @@ export class Learn {
     entry.progress.races.add(name);
     for (const key of this.find("lesson-choices").querySelectorAll<HTMLElement>("[data-choice]"))
       key.setAttribute("aria-pressed", String(key.dataset.choice === name));
+    const { inspector, store, transport } = this.race;
+    const { cursor, held, view } = this.opening ?? {
+      cursor: inspector.cursor.pinned,
+      held: inspector.cursor.held,
+      view: inspector.name,
+    };
     const wanted = { ...cursor };
     await this.race.take(answered);
-    write(this.find("lesson-problem"), this.race.store.question ?? "");
-    const { inspector, store, transport } = this.race;
+    write(this.find("lesson-problem"), store.question ?? "");
     inspector.open(view);
     inspector.cursor.move(wanted, held);
     const lane = store.lanes[wanted.lane];
     if (lane.start) transport.show(lane, Math.min(wanted.step + 1, lane.rows.length));
     this.start = JSON.stringify(inspector.cursor.pinned);
+    this.opening = null;
     this.note();
   }
 
@@ -347,7 +351,7 @@ export class Learn {
     const pinned = { ...this.race.inspector.cursor.pinned };
     const empty = lesson.answer === "pin" ? pinned.position === null : !given;
     if (empty) return this.drawVerdict("ask", ASKS[lesson.answer]);
-    if (this.start === null) return this.drawVerdict("ask", UNREAD);
+    if (this.start === null) return this.drawVerdict("ask", this.unread ? UNREAD : READING);
     const { server } = this.component;
     const answered = await server.check(lesson.key, this.laneB, given, pinned).catch(() => null);
     if (!this.shows(lesson)) return;
