@@ -163,7 +163,8 @@ def run(args: argparse.Namespace) -> None:
     state = initial_state(args.out, args.init, args.seed, args.vocabulary)
     log = args.out / LOG
     if log.exists() and "logged" in state:
-        os.truncate(log, state["logged"])  # the steps after the saved one are trained again
+        # The steps after the saved one are trained again.
+        os.truncate(log, min(state["logged"], log.stat().st_size))
     phase = phase_of(args, state)
     recipe, vocabulary = Recipe(**phase["recipe"]), vocabulary_of(state["phases"])
     model = Network(NetworkShape(vocab=tokenizer.ROWS[vocabulary])).to(args.device)
