@@ -49,8 +49,8 @@ class Processes:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        if self._store is not None and dist.is_initialized():
-            dist.destroy_process_group()
+        if self._store is not None:
+            leave_group()
 
     @property
     def is_main(self) -> bool:
@@ -114,6 +114,12 @@ class Processes:
             return int(self._store.add(name, amount))
         self._counts[name] = self._counts.get(name, 0) + amount
         return self._counts[name]
+
+
+def leave_group() -> None:
+    """End the threads of torch.distributed: a process that exits while they run may abort."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import logging
 import time
@@ -19,7 +20,7 @@ from engine.config.spec import MAX_PROMPT_CHARS, RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.files import ASSETS
 from engine.distributed.keyed_lines import key_of
-from engine.distributed.processes import Processes
+from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
@@ -92,6 +93,7 @@ class DriftscopeLM(TemplateLM):
             _LOG.warning("device: %s is not available; the CPU is used", arguments["device"])
             arguments["device"] = "cpu"
         self.processes = Processes()
+        atexit.register(leave_group)  # the harness does not tell a model that it is over
         if "device" in arguments:
             arguments["device"] = self.processes.device(str(arguments["device"]))
         folders, name = named_checkpoints(str(pretrained), ASSETS)

@@ -9,6 +9,7 @@ pytest.importorskip("lm_eval")
 
 from engine.config.run_card import specs_of
 from engine.core.files import ASSETS
+from engine.distributed.processes import leave_group
 from engine.evaluate.exam import evaluate, resized
 from engine.evaluate.repeat import differences, repeat
 from engine.lm_eval import local_tasks
@@ -68,6 +69,14 @@ def test_the_scores_are_those_of_the_exam(alone):
     assert figures["requests"] == LIMIT
     assert figures["tokens_per_s"] > 0
     assert figures["peak_bytes"] > 0
+
+
+def test_a_process_leaves_its_group_at_its_end(monkeypatch):
+    """Threads of torch.distributed that run then abort the process, once in many runs."""
+    ends = []
+    monkeypatch.setattr("engine.lm_eval.model.atexit.register", ends.append)
+    DriftscopeLM("tiny-llada", cache="dual")
+    assert ends == [leave_group]
 
 
 def test_a_run_card_repeats_its_answer(alone):
