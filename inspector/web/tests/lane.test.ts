@@ -96,5 +96,9 @@ test("a token that the settings give stays given in a branch", () => {
   const lane = new Lane("b");
   lane.begin(laneStart({ before: 2, branch: {}, canvas: { 0: 10, 1: 7 }, given: [1] }));
   assert.deepEqual([lane.given(0), lane.given(1)], [false, true]);
+  assert.deepEqual(
+    [0, 1, 2].map((place) => lane.canMaskAgain(place, 0)),
+    [true, false, false],
+  );
   assert.deepEqual([lane.knownWords(0), lane.knownWords(1)], ["known before step 3", "given"]);
 });

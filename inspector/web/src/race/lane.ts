@@ -84,9 +84,14 @@ export class Lane {
     return this.before + row + 1;
   }
 
-  /** Whether the settings give a token, so that a branch cannot mask it again. */
+  /** Whether the settings give a token. */
   given(place: number): boolean {
     return this.start?.given.includes(place) ?? false;
+  }
+
+  /** Whether a branch from a frame can mask a token again: it is known, and not given. */
+  canMaskAgain(place: number, frame: number): boolean {
+    return this.token(place, frame) !== null && !this.given(place);
   }
 
   /** How a token became known that was known before the first step. */

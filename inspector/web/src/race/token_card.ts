@@ -107,7 +107,7 @@ export class TokenCard {
     this.on.disabled = this.again.disabled = inspector.store.busy;
     const causal = inspector.frames[place.lane]?.causal; // such a run cannot be continued
     this.on.hidden = inspector.offline() || Boolean(causal);
-    this.again.hidden = this.on.hidden || !lane.token(place.place, step) || lane.given(place.place);
+    this.again.hidden = this.on.hidden || !lane.canMaskAgain(place.place, step);
     this.move(cell);
   }
 

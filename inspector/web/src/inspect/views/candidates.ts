@@ -167,7 +167,7 @@ function listNodes(
     return [head, make("p", "", name + " masked, but not a candidate in this step."), ...on];
   const lane = panel.inspector.store.lanes[panel.cursor.lane];
   const again =
-    frame.causal || !lane.token(place, step) || lane.given(place)
+    frame.causal || !lane.canMaskAgain(place, step)
       ? []
       : [branchKey(panel, "Mask this token again and branch", step, [place, MASK_AGAIN])];
   return [head, make("p", "", `${name} ${known} is already known.`), ...again, ...on];
