@@ -7,7 +7,8 @@ estimates the same runs from the models' sizes and the rates of this machine. FL
 where no value of the model decides; where one does, the estimate takes its assumption from the run.
 Also measures what the estimates assume by default: the tokens that each unmasker without a
 schedule commits in a forward of tiny-llada. Writes assets/results/estimate.json and, with
---write-readme, the table of assets/results/README.md.
+--write-readme, the table of assets/results/README.md. With --models it runs on others instead, and
+prints their rows only.
 """
 
 from __future__ import annotations
@@ -150,18 +151,24 @@ def summary(rows: Sequence[Compared]) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("estimate-error", __doc__)
-    parser.add_argument("--models", nargs="+", default=MODELS, help="names, folders or shapes")
+    parser.add_argument(
+        "--models", nargs="+", help="names, folders or shapes; their rows are printed, not kept"
+    )
     parser.add_argument("--write-readme", action="store_true", help=f"update {RESULTS_README}")
     args = parser.parse_args(arguments)
+    if args.models and args.write_readme:
+        parser.error("--write-readme: the table is that of the default models; leave out --models")
     torch.set_num_threads(1)
     try:
-        _measure(args.models, args.write_readme)
+        text, document = _measure(args.models or MODELS)
+        if not args.models:
+            _keep(text, document, args.write_readme)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
 
 
-def _measure(names: Sequence[str], write_readme: bool) -> None:
-    """Compare all settings of the models, print the table and write it."""
+def _measure(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Compare all settings of the models and print the table; returns it and its figures."""
     models, rows = BenchModels(), []
     known = {name: models.model(RunSpec(model=name), PROMPT).adapter.info for name in names}
     for model, info in known.items():
@@ -174,9 +181,16 @@ def _measure(names: Sequence[str], write_readme: bool) -> None:
     document = {
         "environment": environment.describe(RunSpec(), ""), "summary": facts,
         "rows": [asdict(row) for row in rows],
-        "assumed_from": f"tiny-llada, {PROBLEMS} problems, answer of {LENGTH} in blocks of {BLOCK}",
-        "tokens_per_forward": tokens_per_forward(models),
     }  # fmt: skip
+    return text, document
+
+
+def _keep(text: str, document: dict[str, Any], write_readme: bool) -> None:
+    """Measure the tokens of a forward, and write them, the figures and, if wanted, the table."""
+    document |= {
+        "assumed_from": f"tiny-llada, {PROBLEMS} problems, answer of {LENGTH} in blocks of {BLOCK}",
+        "tokens_per_forward": tokens_per_forward(BenchModels()),
+    }
     write_atomically(MEASURED, (json.dumps(document, indent=1) + "\n").encode())
     if write_readme:
         update_section(RESULTS_README, text, SECTION)

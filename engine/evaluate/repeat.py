@@ -85,15 +85,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pictures = [session.read_image(path.read_bytes()) for path in args.image]
         traces = repeat(session, specs, {str(one.ref): one for one in pictures})
         found = differences(card, traces)
-        for lane, trace in traces.items():
-            print(f"lane {lane}: {trace.meta['texts'][0]}")
+        _print_results(card, traces, found)
         if args.out:
             save_traces(traces, args.out)
     except (ValueError, OSError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
+    sys.exit(bool(found))
+
+
+def _print_results(card: Any, traces: dict[str, Trace], found: Sequence[str]) -> None:
+    """Print the answers of the lanes, and how they differ from those of the card."""
+    for lane, trace in traces.items():
+        print(f"lane {lane}: {trace.meta['texts'][0]}")
     cut = [lane for lane in traces if is_cut(card["lanes"][lane])]
     for lane in cut:
         print(f"lane {lane}: not compared, because the run of the card was not run to its end")
     same = "checkpoint" if len(cut) == len(traces) else "results"
     print("\n".join(found) or f"same {same} as on the card")
-    sys.exit(bool(found))

@@ -217,19 +217,20 @@ class Trace:
     def to_json(self) -> str:
         """A small trace as a JSON document.
 
-        Raises ValueError if its arrays are larger than SMALL_BYTES or its meta is too large.
+        Raises ValueError if no run has started, if its arrays are larger than SMALL_BYTES or if its
+        meta is too large.
         """
         arrays = self.arrays()
         if sum(a.nbytes for a in arrays.values()) > SMALL_BYTES:
             raise ValueError("trace: too large for JSON; save it as .npz")
-        check_meta_size(len(json.dumps(self.meta)))
+        meta = self._document()
         rows = {k: {"shape": a.shape, "data": _plain(a)} for k, a in arrays.items()}
-        return json.dumps({"meta": self.meta, "arrays": rows})
+        return f'{{"meta": {meta}, "arrays": {json.dumps(rows)}}}'
 
     def save(self, path: Path | str, limit: int = MAX_BYTES) -> None:
         """Write a file, as JSON if its name ends in `.json`, else as .npz array by array.
 
-        Raises ValueError if the file would be refused by a reader with `limit`.
+        Raises ValueError if no run has started, or if a reader with `limit` would refuse the file.
         """
         path = Path(path)
         with atomic_file(path) as file:
@@ -267,8 +268,7 @@ class Trace:
         return trace
 
     def _write(self, file: IO[bytes], limit: int) -> None:
-        arrays, meta = self.arrays(), json.dumps(self.meta).encode()
-        check_meta_size(len(meta))
+        arrays, meta = self.arrays(), self._document().encode()
         held = len(meta) + sum(array.nbytes for array in arrays.values())
         if held > limit - SMALL_BYTES:
             raise ValueError(
@@ -276,6 +276,14 @@ class Trace:
                 f"{limit // 1_000_000} MB; {NARROWER}"
             )
         write_npz(file, meta, arrays)
+
+    def _document(self) -> str:
+        """`meta` as JSON; ValueError if no run has started or the document is too large."""
+        if "model" not in self.meta:
+            raise ValueError("trace: no run has started; append the events of a run first")
+        document = json.dumps(self.meta)
+        check_meta_size(len(document))
+        return document
 
     def _start(self, event: RunStarted) -> None:
         if event.canvas.shape[0] != 1:

@@ -46,7 +46,7 @@ def test_a_link_brings_the_settings_back(app, new_page):
     page.wait_for_function(
         "link => document.querySelector('#ds-link-field')?.value === link", arg=link
     )
-    page.locator("#ds-settings > button").click()
+    second.settings()
     for field, value in (("ds-seed", "9"), ("ds-gen_length", "64")):
         page.wait_for_function(
             "([id, value]) => document.querySelector('#' + id + ' input')?.value === value",

@@ -158,7 +158,7 @@ def test_no_width_scrolls_sideways(app, new_page):
     fits = "document.documentElement.scrollWidth <= innerWidth"
     assert page.evaluate(fits)
     race.finish()
-    page.locator("#ds-settings > button").click()
+    race.settings()
     page.locator("#ds-files > button").click()
     page.locator("#ds-export").wait_for()
     for width in (390, 768, 1440):

@@ -153,6 +153,11 @@ def test_refusals_name_the_field_and_its_valid_values(data, message):
         RunSpec.from_dict(data)
 
 
+def test_a_spec_without_a_mapping_of_knobs_is_refused():
+    with pytest.raises(ValueError, match=r"^knobs: expected a mapping of component\.knob to value"):
+        RunSpec(knobs=None)
+
+
 COMPONENTS = [
     ({"cache": "dualx"}, "cache: 'dualx' is unknown; choose from none, "),
     ({"cache": "dual+"}, "cache: '' is unknown"),

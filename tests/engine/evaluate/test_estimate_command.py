@@ -66,7 +66,8 @@ def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypat
         monkeypatch.setattr(estimate_error, name, value)
     monkeypatch.setattr(estimate_error, "tokens_per_forward", lambda models: {"threshold": 2.0})
     full = "llada:layers=2,d=32,heads=2,ffn=32,vocab=1024"
-    estimate_error.main(["--models", full, BLOCKS])
+    monkeypatch.setattr(estimate_error, "MODELS", (full, BLOCKS))
+    estimate_error.main([])
     assert "FLOPs are equal in" in capsys.readouterr().out
     rows = json.loads(written.read_text())["rows"]
     caches = {model: [row["name"] for row in rows if row["model"] == model]
@@ -82,15 +83,33 @@ def test_all_models_are_known_before_any_is_measured(monkeypatch):
         estimate_error.main(["--models", BLOCKS, "zzz"])
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(estimate_error, "MEASURED", tmp_path / "file" / "estimate.json")
+@pytest.fixture
+def one_row(monkeypatch):
+    """The command without its measurements."""
+    monkeypatch.setattr(estimate_error, "MODELS", (BLOCKS,))
     monkeypatch.setattr(estimate_error, "settings", lambda model, info: [("a", None)])
     row = Compared("m", "a", True, 5, 5, 2.0, 1.0)
     monkeypatch.setattr(estimate_error, "compare", lambda models, spec, name: row)
     monkeypatch.setattr(estimate_error, "tokens_per_forward", lambda models: {})
+
+
+def test_a_file_that_cannot_be_written_is_named(one_row, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(estimate_error, "MEASURED", tmp_path / "file" / "estimate.json")
     with pytest.raises(SystemExit, match=r"^error: .*/file"):
-        estimate_error.main(["--models", BLOCKS])
+        estimate_error.main([])
+
+
+def test_rows_of_other_models_leave_the_kept_ones(one_row, tmp_path, monkeypatch, capsys):
+    kept = tmp_path / "estimate.json"
+    kept.write_text("kept")
+    monkeypatch.setattr(estimate_error, "MEASURED", kept)
+    estimate_error.main(["--models", BLOCKS])
+    assert "FLOPs are equal in 1 of the 1 rows" in capsys.readouterr().out
+    assert kept.read_text() == "kept"
+    with pytest.raises(SystemExit):
+        estimate_error.main(["--models", BLOCKS, "--write-readme"])
+    assert "leave out --models" in capsys.readouterr().err
 
 
 def test_an_estimate_says_that_rows_follow_the_order_of_the_tokens():

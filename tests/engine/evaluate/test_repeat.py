@@ -1,6 +1,8 @@
 """The repeat command: cards of models that are not embedded, and its folder of traces."""
 
+import errno
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -29,6 +31,17 @@ def test_a_folder_stands_for_the_model_of_the_card(card, tmp_path, capsys):
         repeat.main([card, "--model", folder, "--out", str(tmp_path / "new" / "out")])
     assert "lane a: another checkpoint than the card's" in capsys.readouterr().out
     assert (tmp_path / "new" / "out" / "a.npz").is_file()
+
+
+def test_the_result_is_printed_if_the_traces_cannot_be_written(card, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "a.npz"))
+
+    monkeypatch.setattr(repeat, "save_traces", full)
+    folder = str(ROOT / "assets" / "models" / "tiny-llada")
+    with pytest.raises(SystemExit, match=r"^error: .*No space left on device"):
+        repeat.main([card, "--model", folder, "--out", str(tmp_path / "out")])
+    assert "lane a: another checkpoint than the card's" in capsys.readouterr().out
 
 
 def test_embedded_models_keep_their_folders(tmp_path):

@@ -173,6 +173,13 @@ def test_a_trace_that_could_not_be_read_again_is_not_written():
     assert Trace.from_bytes(trace.to_bytes(8_000_000), 8_000_000).steps == trace.steps
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".json"])
+def test_a_trace_without_a_run_is_not_written(suffix, tmp_path):
+    with pytest.raises(ValueError, match="no run has started; append the events of a run first"):
+        Trace().save(tmp_path / f"trace{suffix}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_save_leaves_the_file_as_it_was(tmp_path):
     trace, path = traced()[0], tmp_path / "trace.npz"
     trace.save(path)
