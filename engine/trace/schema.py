@@ -178,6 +178,8 @@ def _check_sizes(sizes: dict[str, int]) -> None:
             raise ValueError(f"trace: {name} does not fit the steps and positions")
     if sizes["proposals"] not in (0, sizes["N"]):
         raise ValueError("trace: proposal_id does not fit the candidates")
+    if not sizes["R"] and (sizes["D"] or sizes["E"]):
+        raise ValueError("trace: drift and probes need the plan of the run; add it or drop them")
     if sizes["R"] and sizes["W"] != -(-positions // 8):
         raise ValueError("trace: plan does not fit the steps and positions")
     if sizes["D"] and not (sizes["I"] and sizes["O"] and sizes["B"]):

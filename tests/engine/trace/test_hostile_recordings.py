@@ -75,6 +75,11 @@ def test_arrays_that_do_not_fit(trace, wrong):
     refused(rewritten(trace, WRONG[wrong](trace.arrays())))
 
 
+def test_drift_and_probes_without_a_plan_are_refused(trace):
+    without = {"plan": trace.arrays()["plan"][:0]}
+    refused(rewritten(trace, without), "need the plan of the run; add it or drop them")
+
+
 def test_an_empty_array_has_any_sizes(trace):
     odd = {"similarity": np.zeros((0, 2, 10**9, 7), np.uint8)}
     odd |= {
