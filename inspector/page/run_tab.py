@@ -43,6 +43,8 @@ SHOWN_RUN_JS = "() => document.querySelector('#ds-race .ds').dataset.run ?? ''"
 UNREAD = "The settings of the link could not be read. The defaults are shown."
 UNPLANNED = "The server did not answer. Change a setting or load the page again."
 OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
+CHANGED_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-changed')); }"
+WATCHED = 8  # widgets of a listener: Gradio's page reads all of them when one of them changes
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
 
@@ -72,7 +74,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     plan = gr.HTML(
         "", html_template=static_files.text("plan.html"), elem_id="ds-plan",
         server_functions=[estimate],
-        **static_files.BARE | {"js_on_load": static_files.script("plan")},
+        **static_files.BARE | {"js_on_load": static_files.script("plan", ("changed",))},
     )  # fmt: skip
     presets, drawn, example = _settings(form, handlers)
     keys = _buttons()
@@ -261,7 +263,9 @@ def _wire_settings(
     restored.failure(None, None, race, js=f"() => {json.dumps(unread)}", **FLAG)
     for follow in (restored.then(**form.fill_listener).then, restored.failure):
         _then_plan(follow(**form.copy_listener).then, planned)
-    changed = _on_change(form.inputs, form.copy_listener)
+    for start in range(0, len(form.inputs), WATCHED):
+        _on_change(form.inputs[start : start + WATCHED], {"fn": None, "js": CHANGED_JS} | FLAG)
+    changed = plan.changed(**form.copy_listener)  # once for changes that come together: see plan.ts
     _then_plan(partial(changed.then, trigger_mode="always_last"), planned)
     for lane in LANES:
         chosen = [form.widgets[f"{lane}.unmasker"], form.widgets[f"{lane}.cache"]]
@@ -300,9 +304,9 @@ def _wire_presets(form: Form, offered: gr.HTML, changed: Dependency) -> None:
 
 
 def _on_change(widgets: list[Component], listener: dict[str, Any]) -> Dependency:
-    """Call a listener when a widget changes, by hand or by a handler.
+    """Call a listener when one of the widgets changes, by hand or by a handler.
 
-    It is one listener for all widgets, so that its last call has the last values.
+    A listener with a function on the server is called once more after its last change.
     """
     changes = [widget.change for widget in widgets]  # type: ignore[attr-defined]
     return gr.on(changes, trigger_mode="always_last", **listener)

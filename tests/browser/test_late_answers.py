@@ -110,6 +110,30 @@ def test_a_plan_that_fails_is_said_and_the_next_one_enables_run(long, listeners)
     assert "seed=4" in race.page.locator("#ds-link-field").input_value()
 
 
+def test_changes_that_come_together_are_planned_once(long, listeners):
+    """Gradio calls for each of them, and a preset may change thirty settings."""
+    long.ready()
+    asked = []
+
+    def plans(request):
+        return "/run/predict" in request.url and (
+            request.post_data_json["fn_index"] in listeners["plan"]
+        )
+
+    def note(request):
+        asked.extend([request] * plans(request))
+
+    long.page.on("request", note)
+    with long.page.expect_request(plans):
+        long.page.evaluate(
+            "for (let i = 0; i < 5; i++)"
+            "document.dispatchEvent(new CustomEvent('driftscope-changed'))"
+        )
+    long.settled()
+    long.page.remove_listener("request", note)
+    assert len(asked) == 1
+
+
 def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long):
     race = long
     race.press("run")

@@ -9,6 +9,9 @@ import type { LaneName } from "../race/messages.ts";
 import { EstimatePart, type Choices } from "./estimate.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
 
+/** Milliseconds: a link, a preset or another model changes many settings at once. */
+const GATHERING = 50;
+
 /** The plan of a lane in words. */
 interface PlanRow {
   lane: LaneName;
@@ -57,6 +60,7 @@ export class Plan {
   private question: string | null = null;
   private readonly field: HTMLInputElement;
   private readonly estimate: EstimatePart;
+  private gathering = false;
 
   constructor(private readonly component: Component) {
     this.field = this.find("#ds-link-field");
@@ -69,6 +73,7 @@ export class Plan {
     document.addEventListener("driftscope-asking", () => {
       if (this.question !== null) tellQuestion(this.question);
     });
+    document.addEventListener("driftscope-changed", () => this.gather());
     this.find("[data-dice]").addEventListener("click", () => component.trigger("click"));
     component.watch("value", () => this.show());
     this.show();
@@ -76,6 +81,16 @@ export class Plan {
 
   private find<E extends HTMLElement>(selector: string): E {
     return part<E>(this.component.element, selector);
+  }
+
+  /** Have the settings read once for all changes of the next moment. */
+  private gather(): void {
+    if (this.gathering) return;
+    this.gathering = true;
+    setTimeout(() => {
+      this.gathering = false;
+      this.component.trigger("changed");
+    }, GATHERING);
   }
 
   private show(): void {

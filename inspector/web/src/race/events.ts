@@ -4,6 +4,8 @@ declare global {
   interface DocumentEventMap {
     /** A run, a recording or a branch is over, and the plan is updated. */
     "driftscope-over": CustomEvent<null>;
+    /** A setting has changed, by hand or by the page. */
+    "driftscope-changed": CustomEvent<null>;
     /** The race has started, and asks for the question of the settings. */
     "driftscope-asking": CustomEvent<null>;
     /** The question of the settings, that is, of the next run. */
