@@ -21,6 +21,7 @@ from engine.batch.outcome import FAILED
 from engine.batch.runner import Run
 from engine.batch.settings import PLAIN, NamedSpec
 from engine.cache.calibration.drift_profile import DriftProfile
+from engine.config.narrowing import ALL
 from engine.config.spec import RunSpec
 from engine.core.control import Control
 from engine.core.events import PARTS, RunFinished, RunStarted, StepEvent
@@ -189,11 +190,15 @@ class Advisor:
     def _exact_runs(self) -> Generator[Progress, None, Callable[[RunSpec], Prediction] | None]:
         """Record exact runs of the first prompts; returns the prediction of a setting.
 
+        Every layer, quantity and position is recorded, whatever the request's settings record.
         Returns None after a stop.
         """
         request = self.advice.request
         every = max(request.plain.steps // RECORDED_STEPS, 1)
-        recorded = replace(request.plain, record="layers", record_every=every)
+        recorded = replace(
+            request.plain, record="layers", record_every=every, record_layers=ALL,
+            record_quantities=ALL, record_positions=ALL,
+        )  # fmt: skip
         prompts = request.search_prompts[:EXACT_RUNS]
         for done, prompt in enumerate(prompts[len(self._exact) :], len(self._exact)):
             yield Progress("recording exact runs", done, len(prompts))

@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -20,6 +21,7 @@ from engine.batch.settings import NamedSpec
 from engine.config.run_card import is_card, specs_of
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
+from engine.core.events import QUANTITIES
 from engine.evaluate.repeat import differences, repeat
 from engine.serve.session import Session
 
@@ -55,6 +57,18 @@ def test_advice_holds_measured_settings_of_new_prompts(advised):
     assert {"published", "searched"} == {row["from"] for row in dual["searched"]}
     assert dual["runs"] <= dual["grid_runs"]
     assert "dual: defaults" in [row["name"] for row in dual["held_back"]]
+
+
+def test_exact_runs_are_recorded_whole(checkpoint):
+    """The settings of a page may narrow what its own recordings hold."""
+    narrow = {"record_layers": "1", "record_quantities": "k", "record_positions": "answer"}
+    own = advisor(Session({"micro": checkpoint}), base=replace(BASE, **narrow))
+    for _ in own.events():
+        pass
+    assert own.advice.finished
+    for trace in own._traces:
+        drift = trace.arrays()["drift"]
+        assert drift.shape[1:] == (trace.layers, len(QUANTITIES), len(trace.arrays()["canvas"]))
 
 
 def test_a_setting_that_clearly_keeps_too_little_is_not_tested_further(checkpoint, monkeypatch):
