@@ -210,7 +210,7 @@ class LiveRuns:
     """The live run of each visitor, and the ids of the latest runs that each visitor was shown."""
 
     def __init__(self) -> None:
-        self._live: dict[str, tuple[str, Control]] = {}
+        self._live: dict[str, Control] = {}
         self._seen: OrderedDict[str, list[str]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -218,30 +218,30 @@ class LiveRuns:
         """Set the visitor's live run. An earlier live run of the same visitor is stopped."""
         with self._lock:
             earlier = self._live.pop(visitor, None)
-            self._live[visitor] = (run_id, control)
+            self._live[visitor] = control
             self._remember(visitor, run_id)
         if earlier:
-            earlier[1].stop()
+            earlier.stop()
 
     def show(self, visitor: str, run_id: str) -> None:
         """Remember a run that the visitor is shown without running it."""
         with self._lock:
             self._remember(visitor, run_id)
 
-    def end(self, visitor: str, run_id: str) -> bool:
-        """Clear the live run if it is still this one.
+    def end(self, visitor: str, run_id: str, control: Control) -> bool:
+        """Clear the live run if `control` is still its control.
 
+        The id does not tell: a race that is recorded again, or a batch that is continued, keeps it.
         Returns whether the visitor is still here and may request the run.
         """
         with self._lock:
-            if self._live.get(visitor, ("",))[0] == run_id:
+            if self._live.get(visitor) is control:
                 del self._live[visitor]
             return run_id in self._seen.get(visitor, [])
 
     def control(self, visitor: str) -> Control | None:
         """The control of the visitor's live run, if there is one."""
-        live = self._live.get(visitor)
-        return live[1] if live else None
+        return self._live.get(visitor)
 
     def last(self, visitor: str) -> str | None:
         """The id of the visitor's latest run."""

@@ -126,7 +126,7 @@ class Handlers:
             yield control
         finally:
             control.stop()
-            here = self.live_runs.end(who, record.run_id)
+            here = self.live_runs.end(who, record.run_id, control)
             if record.state == "running" or not here:
                 self.store.drop(record.run_id)
 

@@ -83,11 +83,19 @@ def test_a_second_run_stops_the_first():
     live_runs.begin("me", "run-2", second)
     assert first.stopped
     assert not second.stopped
-    assert live_runs.end("me", "run-1")
+    assert live_runs.end("me", "run-1", first)
     assert live_runs.control("me") is second
-    assert live_runs.end("me", "run-2")
+    assert live_runs.end("me", "run-2", second)
     assert live_runs.control("me") is None
     assert live_runs.last("me") == "run-2"
+
+
+def test_the_end_of_a_part_does_not_end_the_next_part_of_the_same_run():
+    live_runs, first, second = LiveRuns(), Flags(), Flags()
+    live_runs.begin("me", "batch", first)
+    live_runs.begin("me", "batch", second)
+    live_runs.end("me", "batch", first)
+    assert live_runs.control("me") is second
 
 
 def test_every_run_can_be_stopped():
@@ -107,8 +115,8 @@ def test_leaving_stops_the_run_of_that_visitor_only():
     assert not yours.stopped
     assert live_runs.last("me") is None
     assert live_runs.last("you") == "run-2"
-    assert not live_runs.end("me", "run-1")
-    assert live_runs.end("you", "run-2")
+    assert not live_runs.end("me", "run-1", mine)
+    assert live_runs.end("you", "run-2", yours)
 
 
 def test_the_shelf_survives_many_threads(traces):

@@ -49,6 +49,19 @@ def test_the_recording_can_be_stopped(handlers, finished, request_of, monkeypatc
     assert "stopped and is discarded" in news[-1]["message"]
 
 
+def test_a_second_recording_replaces_the_first(handlers, finished, request_of, monkeypatch):
+    monkeypatch.setattr("inspector.handlers.view_service.MAX_HZ", 1e9)
+    views, asked = ViewService(handlers), SimpleNamespace(run=finished.run_id, level="probe")
+    first = views.record_short_run(request_of())
+    next(first)
+    second = views.record(asked, request_of())
+    next(second)
+    assert list(first) == [], "it was stopped, and its messages would replace those of the second"
+    *_, last = second
+    assert json.loads(last[0])["state"] == "done"
+    assert {trace.meta["spec"]["record"] for trace in finished.recorded.values()} == {"probe"}
+
+
 def test_a_recording_can_be_stopped_and_not_paused(handlers, finished, request_of):
     first, second, *_, last = ViewService(handlers).record_short_run(request_of())
     for update in (first, second):  # a plan of an earlier moment may enable Run in between

@@ -62,7 +62,7 @@ class TaskEndpoints(Generic[T]):
             raise refused(error) from None
         finally:
             control.stop()
-            self._live.end(who, task.id)
+            self._live.end(who, task.id, control)
             self._live.leave(who)
 
     def _checked(self, asked: Any) -> tuple[T | None, bool]:

@@ -141,7 +141,7 @@ class TaskHandlers(ABC, Generic[T]):
         finally:
             control.stop()
             replaced = self._live.control(who) not in (control, None)
-            self._live.end(who, task.id)
+            self._live.end(who, task.id, control)
         if replaced:  # a newer task of the visitor is shown
             return
         document = self.document(task)
