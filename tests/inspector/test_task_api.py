@@ -1,16 +1,36 @@
-"""What the API of many prompts keeps of a call after its end."""
+"""What a call of the API of many prompts keeps after its end, and what a second call changes."""
 
 from types import SimpleNamespace
+
+import gradio as gr
+import pytest
 
 from engine.batch.service import BatchService
 from inspector.handlers.tasks.batch_api import BatchEndpoints
 from inspector.run_store import RunControls
 
+ASKED = {"prompts": "one\ntwo", "spec": {"gen_length": 8, "block_length": 8, "steps": 4}}
 
-def test_a_call_leaves_no_control(session, request_of):
+
+@pytest.fixture
+def endpoints(session):
     handlers = SimpleNamespace(session=session, controls=RunControls(session.control))
-    endpoints = BatchEndpoints(handlers, BatchService(session))
-    asked = {"prompts": "one", "spec": {"gen_length": 8, "block_length": 8, "steps": 1}}
-    *_, last = endpoints.batch(asked | {"estimate": True}, request_of())
-    assert last["state"] == "done"
-    assert endpoints._live._live == endpoints._live._seen == {}
+    return BatchEndpoints(handlers, BatchService(session))
+
+
+def test_a_call_leaves_no_control(endpoints):
+    *_, last = endpoints.batch(ASKED | {"estimate": True})
+    assert last["state"] == "estimated"
+    assert not any(control.state == "running" for control in endpoints._handlers.controls._made)
+
+
+def test_a_call_that_continues_a_running_batch_is_refused_and_does_not_stop_it(
+    endpoints, monkeypatch
+):
+    monkeypatch.setattr("inspector.handlers.tasks.task_api.MAX_HZ", 1e9)
+    first = endpoints.batch(ASKED)
+    batch = next(first)["batch"]
+    with pytest.raises(gr.Error, match="running"):
+        list(endpoints.batch({"batch": batch}))
+    *_, last = first
+    assert (last["state"], last["done"]) == ("done", 2)

@@ -24,7 +24,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
     )  # fmt: skip
     tasks: Searches
 
-    def advise(self, search: dict, request: gr.Request) -> Iterator[dict]:
+    def advise(self, search: dict) -> Iterator[dict]:
         """Search for settings of a cache method; stream the progress, then all figures.
 
         A cancelled call keeps what was run: pass its id as `search` to go on.
@@ -43,7 +43,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
         except Exception as error:
             raise refused(error) from None
         work = found.estimate if estimate else found.run
-        yield from self._stream(found, request, work, lambda _: found.progress())
+        yield from self._stream(work, lambda _: found.progress())
         yield found.front()
 
     def results(self, search: str) -> dict:

@@ -27,7 +27,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
     )  # fmt: skip
     tasks: Batches
 
-    def batch(self, batch: dict, request: gr.Request) -> Iterator[dict]:
+    def batch(self, batch: dict) -> Iterator[dict]:
         """Run many prompts under plain decoding and other settings; stream the progress.
 
         The last message has the figures of every setting and the first 500 runs;
@@ -51,7 +51,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
             wait = events[-1] if isinstance(events[-1], Waiting) else None
             return found.progress() | ({"wait": messages.wait(wait)} if wait else {})
 
-        yield from self._stream(found, request, partial(found.run, first=first), message)
+        yield from self._stream(partial(found.run, first=first), message)
         yield found.front() | {"runs": found.rows(0, ROWS)}
 
     def results(self, batch: str, first: int = 0) -> dict:

@@ -11,9 +11,8 @@ import gradio as gr
 
 from engine.config.spec import RunSpec
 from inspector.handlers.api import refused
-from inspector.handlers.page_handlers import Handlers, visitor_id
+from inspector.handlers.page_handlers import Handlers
 from inspector.protocol import Task, Tasks
-from inspector.run_store import LiveRuns
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 2.0
@@ -32,7 +31,6 @@ class TaskEndpoints(Generic[T]):
     def __init__(self, handlers: Handlers, tasks: Tasks[T]) -> None:
         self.tasks = tasks
         self._handlers = handlers
-        self._live = LiveRuns()
 
     def _answer(self, name: Any, of: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
         """What `of` makes of the task of an id, or why it cannot, as a refusal."""
@@ -43,15 +41,14 @@ class TaskEndpoints(Generic[T]):
 
     def _stream(
         self,
-        task: T,
-        request: gr.Request,
         work: Callable[[Any], Iterator[Any]],
         message: Callable[[Sequence[Any]], dict[str, Any]],
     ) -> Iterator[dict[str, Any]]:
-        """The `message` of the events of `work`, which is called with a control of its own."""
-        who = f"api:{visitor_id(request)}:{task.id}"
+        """The `message` of the events of `work`, which is called with a control of its own.
+
+        A caller stops the work by cancelling the call, which closes the stream.
+        """
         control = self._handlers.controls.new()
-        self._live.begin(who, task.id, control)
         try:
             with closing(work(control)) as events:  # type: ignore[type-var]
                 for some in coalesce(events, MAX_HZ):
@@ -62,8 +59,6 @@ class TaskEndpoints(Generic[T]):
             raise refused(error) from None
         finally:
             control.stop()
-            self._live.end(who, task.id, control)
-            self._live.leave(who)
 
     def _checked(self, asked: Any) -> tuple[T | None, bool]:
         """The task that an untrusted request continues, if any, and whether its time is wanted.
