@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 import torch
+from torch import nn
 
 from engine.catalog import make_rule
 from engine.config.spec import RunSpec
@@ -35,13 +36,14 @@ from engine.models.loading.memory_estimate import (
     dtype_of,
     free_bytes,
     main_device,
+    needed_bytes,
     run_bytes,
     weights_bytes,
 )
 from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.loaded_model import check_context
-from engine.serve.memory_budget import MemoryBudget
+from engine.serve.memory_budget import MemoryBudget, held_bytes
 from engine.unmask.base import Unmasker
 from engine.unmask.methods.autoregressive import Autoregressive
 from engine.unmask.methods.guided import Guided
@@ -240,16 +242,31 @@ class GuiderPool:
     ) -> MemoryBudget | None:
         """Memory of a spec's decoder with a prompt of `tokens` tokens; None if not on disk.
 
-        Raises InsufficientMemoryError if it does not fit into the bytes `free` by device.
+        Its own weights count as free if they are in memory. Raises InsufficientMemoryError if it
+        does not fit into the bytes `free` by device.
         """
         folder = folder or self.decoder_folder(spec)
         if folder is None:
             return None
-        dtype, length, info = dtype_of(spec), tokens + spec.gen_length, _decoder_info(folder)
-        cached = _size(folder).cache_per_token * length * dtype.itemsize
-        run, weights = run_bytes(info, dtype, length, rows=1) + cached, weights_bytes(info, dtype)
-        check_fits(info, dtype, main_device(spec.device, free), run, free)
-        return MemoryBudget(weights, weights + run, free[main_device(spec.device, free)])
+        dtype, info, main = dtype_of(spec), _decoder_info(folder), main_device(spec.device, free)
+        run, weights = _decoder_run_bytes(spec, tokens, folder), weights_bytes(info, dtype)
+        loaded = self._loaded.get(_key(spec, folder))
+        if loaded is not None:
+            free = {**free, main: free[main] + held_bytes([loaded.model])[main]}
+        check_fits(info, dtype, main, run, free)
+        return MemoryBudget(weights, weights + run, free[main])
+
+    def decoder_bytes(self, spec: RunSpec, tokens: int) -> int:
+        """Bytes that must be free to run a spec's decoder, which is on disk.
+
+        Those of the run, and of the weights unless they are in memory.
+        """
+        folder = self.decoder_folder(spec)
+        assert folder is not None, "it has been fetched"
+        run, dtype = _decoder_run_bytes(spec, tokens, folder), dtype_of(spec)
+        if _key(spec, folder) in self._loaded:
+            return run
+        return needed_bytes(_decoder_info(folder), dtype, spec.device, run)
 
     def fetch_decoder(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
         """Fetch the decoder of a spec if it is not on disk and its run fits; see Hub.fetch."""
@@ -268,6 +285,24 @@ class GuiderPool:
         if _key(spec, folder) not in self._loaded:
             yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
         return self._load(spec, _decoder_name(spec), folder, DECODER)
+
+    def unused(self, specs: Collection[RunSpec]) -> list[nn.Module]:
+        """The models in memory that none of the specs needs."""
+        needed = {self._needed_key(spec) for spec in specs}
+        return [one.model for key, one in list(self._loaded.items()) if key not in needed]
+
+    def evict_unused(self, specs: Collection[RunSpec]) -> None:
+        """Drop the models that none of the specs needs, for the memory that they hold."""
+        needed = {self._needed_key(spec) for spec in specs}
+        for key in [key for key in self._loaded if key not in needed]:
+            del self._loaded[key]
+        free_memory()
+
+    def _needed_key(self, spec: RunSpec) -> tuple[Path, str, str] | None:
+        """The key of the model that guides or decodes a spec; None if there is none on disk."""
+        causal = decodes_causally(spec)
+        folder = self.decoder_folder(spec) if causal else self._settings_and_folder(spec)[1]
+        return None if folder is None else _key(spec, folder)
 
     def _settings_and_folder(
         self, spec: RunSpec, folder: Path | None = None
@@ -320,6 +355,13 @@ def _decoder_info(folder: Path) -> ModelInfo:
         return causal_info(config, find_stop_ids(_tokenizer(folder), config))
     except CheckpointError as error:
         raise ValueError(f"{DECODER}: {error}") from None
+
+
+def _decoder_run_bytes(spec: RunSpec, tokens: int, folder: Path) -> int:
+    """Bytes of a decoder's activations and of its keys and values."""
+    dtype, length = dtype_of(spec), tokens + spec.gen_length
+    cached = _size(folder).cache_per_token * length * dtype.itemsize
+    return run_bytes(_decoder_info(folder), dtype, length, rows=1) + cached
 
 
 @cache

@@ -27,9 +27,9 @@ from engine.models.loading.memory_estimate import (
     active_parameters,
     check_fits,
     dtype_of,
-    fits,
     free_bytes,
     main_device,
+    needed_bytes,
     parameters,
     weights_bytes,
 )
@@ -39,14 +39,9 @@ from engine.models.loading.resolver import ModelResolver
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.guider_pool import GuiderPool, check_rule, decodes_causally
 from engine.serve.loaded_model import LoadedModel, check_context, suffix_ids
-from engine.serve.memory_budget import (
-    MemoryBudget,
-    held_bytes,
-    plan_memory,
-    spec_run_bytes,
-)
+from engine.serve.memory_budget import MemoryBudget, held_bytes, plan_memory, spec_run_bytes
 from engine.serve.number_format import NumberFormats
-from engine.vision.config import VisionInfo, names_tower, read_vision_info, vision_info
+from engine.vision.config import VisionInfo, folder_vision_info, vision_info
 from engine.vision.encoder import ImageEncoder
 from engine.vision.run_images import RunPrompt, check_takes, run_prompt, vision_bytes
 
@@ -130,7 +125,7 @@ class ModelPool:
         """A spec's prompt with its images; None if its model is not on disk.
 
         Raises ValueError naming `prompt`, `chat`, `images`, `stop` or `suffix`; see
-        `image_prompts.run_prompt`.
+        `vision.run_images.run_prompt`.
         """
         check_rule(spec)
         if decodes_causally(spec):
@@ -167,7 +162,7 @@ class ModelPool:
         Models that loading it would evict count as free, and so does the model itself. Raises
         InsufficientMemoryError naming `model` if it does not fit.
         """
-        free = self._free_after_eviction(_key(spec))
+        free = self._free_after_eviction(spec)
         if decodes_causally(spec):
             return self.guiders.decoder_budget(spec, tokens, free)
         info = self.info(spec.model)
@@ -194,7 +189,7 @@ class ModelPool:
             self.guiders.check(spec, tokenizer, info, prompt, guider)
             more = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
             more += vision_bytes(spec, self._listed_vision(spec, model), dtype_of(spec))
-            free = self._free_after_eviction(_key(spec))
+            free = self._free_after_eviction(spec)
             plan_memory(spec, info, len(prompt), free, more)
 
         yield from self._resolver.fetch(spec.model, check)
@@ -215,9 +210,11 @@ class ModelPool:
     ) -> Generator[ByteProgress, None, LoadedModel | Guider]:
         """`load_to_run` with its progress, leaving memory for a prompt of `tokens` tokens.
 
-        The models of the specs `keep` are not evicted.
+        Other models are evicted for it, except those of the specs `keep`.
         """
         if decodes_causally(spec):
+            needed = self.guiders.decoder_bytes(spec, tokens)
+            self._make_room(spec.device, needed, [spec, *keep])
             return (yield from self.guiders.load_decoder(spec))
         return (yield from self._load(spec, tokens, keep))
 
@@ -230,12 +227,14 @@ class ModelPool:
         assert folder is not None, "a tokenizer is in its model's folder"
         lacks_vision = bool(spec.images) and key in self._loaded and not self._loaded[key].vision
         if lacks_vision and spec.device == "auto":  # its weights fill the devices; place it anew
-            del self._loaded[key]
-            free_memory()
-        if key not in self._loaded:
-            info, dtype, files = read_model_info(folder), dtype_of(spec), Checkpoint(folder)
-            run = spec_run_bytes(spec, info, tokens) + self._more_bytes(spec, tokens)
-            self._evict_until_fits(spec, info, run, {_key(other) for other in keep})
+            self._evict(key)
+        info = read_model_info(folder)
+        run = spec_run_bytes(spec, info, tokens) + self._more_bytes(spec, tokens)
+        if key in self._loaded:
+            self._make_room(spec.device, run, [spec, *keep])
+        else:
+            dtype, files = dtype_of(spec), Checkpoint(folder)
+            self._evict_until_fits(spec, info, run, keep)
             digest = yield from files.digest_steps()
             spill = cache_path(digest, f"offload-{spec.dtype}")
             placing = plan_placement(info, dtype, spec.device, spill, run)
@@ -246,14 +245,11 @@ class ModelPool:
             choose_kernels(adapter)
             main, after = main_device(spec.device, before), free_bytes()
             self._loaded[key] = LoadedModel(
-                adapter,
-                tokenizer,
-                digest,
-                folder,
+                adapter, tokenizer, digest, folder,
                 make_run_guider=partial(self.guiders.make_run_guider, tokenizer, info),
                 guider_digest=self.guiders.digest,
                 loading={"free_before_bytes": before[main], "free_after_bytes": after[main]},
-            )
+            )  # fmt: skip
         self._loaded.move_to_end(key)
         yield from self._load_vision(spec, key, folder)
         yield from self.guiders.load(spec)
@@ -292,7 +288,7 @@ class ModelPool:
         images, since such a model takes text.
         """
         if folder not in self._visions:
-            self._visions[folder] = _read_vision(folder)
+            self._visions[folder] = folder_vision_info(folder)
         found = self._visions[folder]
         if not isinstance(found, CheckpointError):
             return found
@@ -316,33 +312,43 @@ class ModelPool:
         vision = self.vision(spec.model) if spec.images else None
         return more + vision_bytes(spec, vision, dtype_of(spec))
 
-    def _evictable(self, kept: Collection[Key]) -> list[Key]:
+    def _evictable(self, keep: Collection[RunSpec]) -> list[Key]:
         """Loaded models that may be evicted, the one used longest ago first."""
+        kept = {_key(spec) for spec in keep if not decodes_causally(spec)}
         return [key for key in list(self._loaded) if key not in kept and not _is_embedded(key[0])]
 
-    def _free_after_eviction(self, own: Key) -> dict[str, int]:
-        """Bytes free by device once the model `own` and all evictable ones have been freed.
+    def _free_after_eviction(self, spec: RunSpec) -> dict[str, int]:
+        """Bytes free by device once a spec's model and all evictable ones have been freed.
 
         Iterates over a copy, because another thread may be loading.
         """
-        freed = [
-            one for key, one in list(self._loaded.items()) if key == own or not _is_embedded(key[0])
-        ]
+        own, loaded = _key(spec), list(self._loaded.items())
+        freed = [one for key, one in loaded if key == own or not _is_embedded(key[0])]
         parts = [part for one in freed for part in (one.adapter, one.vision) if part is not None]
-        held = held_bytes(parts)
+        held = held_bytes([*parts, *self.guiders.unused([spec])])
         return {name: count + held[name] for name, count in free_bytes().items()}
 
     def _evict_until_fits(
-        self, spec: RunSpec, info: ModelInfo, run: int, kept: Collection[Key]
+        self, spec: RunSpec, info: ModelInfo, run: int, keep: Collection[RunSpec]
     ) -> None:
         """Evict models until the model of `spec` fits; InsufficientMemoryError if impossible."""
         dtype, main = dtype_of(spec), main_device(spec.device, free_bytes())
-        while evictable := self._evictable(kept):
-            if len(evictable) < MAX_LOADED and fits(info, dtype, main, run):
-                break
-            del self._loaded[evictable[0]]
-            free_memory()
+        while len(evictable := self._evictable(keep)) >= MAX_LOADED:
+            self._evict(evictable[0])
+        self._make_room(main, needed_bytes(info, dtype, main, run), [spec, *keep])
         check_fits(info, dtype, spec.device, run)
+
+    def _make_room(self, device: str, needed: int, keep: Collection[RunSpec]) -> None:
+        """Evict models until `needed` bytes are free on a device, or all but those of `keep`."""
+        main = main_device(device, free_bytes())
+        if free_bytes()[main] < needed:
+            self.guiders.evict_unused(keep)
+        while free_bytes()[main] < needed and (evictable := self._evictable(keep)):
+            self._evict(evictable[0])
+
+    def _evict(self, key: Key) -> None:
+        del self._loaded[key]
+        free_memory()
 
     def _describe(self, name: str) -> dict[str, Any]:
         known = REGISTERED.get(name)
@@ -373,18 +379,6 @@ class ModelPool:
             "parameters": count, "fetch_bytes": self.fetch_bytes(name),
             "active_parameters": active_parameters(info) if info.experts else count,
         }  # fmt: skip
-
-
-def _read_vision(folder: Path) -> VisionInfo | CheckpointError | None:
-    """The vision part of a folder, None without one, or why it cannot be used."""
-    try:
-        config = read_config(folder)
-        if not names_tower(config):
-            return None
-        shapes = Checkpoint(folder).shapes
-        return read_vision_info(config, shapes, read_model_info(folder).d_model)
-    except CheckpointError as error:
-        return error
 
 
 def _key(spec: RunSpec) -> Key:

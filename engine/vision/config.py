@@ -6,10 +6,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.config.images import ImageRef
-from engine.models.loading.checkpoint import CheckpointError
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError
+from engine.models.loading.config import read_config
+from engine.models.loading.families import read_model_info
 from engine.vision.geometry import (
     PAD_LAYOUT,
     PATCH,
@@ -86,6 +89,18 @@ class VisionInfo:
 def names_tower(config: Mapping[str, Any]) -> bool:
     """Whether a config belongs to a model with a vision tower, whatever its `model_type`."""
     return bool(config.get("mm_vision_tower"))
+
+
+def folder_vision_info(folder: Path) -> VisionInfo | CheckpointError | None:
+    """The vision part of a checkpoint folder, None without one, or why it cannot be used."""
+    try:
+        config = read_config(folder)
+        if not names_tower(config):
+            return None
+        shapes = Checkpoint(folder).shapes
+        return read_vision_info(config, shapes, read_model_info(folder).d_model)
+    except CheckpointError as error:
+        return error
 
 
 def read_vision_info(config: Mapping[str, Any], shapes: Shapes, d_model: int) -> VisionInfo:

@@ -9,10 +9,10 @@ import engine.serve.model_pool
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
-from engine.core.progress import with_progress
+from engine.core.progress import run_to_end, with_progress
 from engine.models.loading.memory_estimate import InsufficientMemoryError
 from engine.models.loading.registry import REGISTERED
-from engine.serve.memory_budget import present_devices
+from engine.serve.memory_budget import present_devices, spec_run_bytes
 from engine.serve.model_pool import MAX_LOADED, ModelPool
 from engine.serve.session import Session
 from tests.engine.models.loading.test_placement import collect
@@ -44,7 +44,9 @@ def memory(monkeypatch, pool):
     size = {"bytes": 10**9}
 
     def free():
-        held = engine.serve.model_pool.held_bytes(one.adapter for one in pool._loaded.values())
+        models = [one.adapter for one in pool._loaded.values()]
+        models += [one.model for one in pool.guiders._loaded.values()]
+        held = engine.serve.model_pool.held_bytes(models)
         return {"cpu": size["bytes"] - held.get("cpu", 0)}
 
     monkeypatch.setattr(engine.serve.model_pool, "free_bytes", free)
@@ -98,6 +100,51 @@ def test_memory_of_evictable_models_counts_as_free(pool, memory):
     assert pool.memory_budget(spec_of("b"), 4).free_bytes == 3 * WEIGHTS
     pool.load(spec_of("tiny-llada"))
     assert pool.memory_budget(spec_of("b"), 4).free_bytes == 2 * WEIGHTS
+
+
+def test_a_run_of_a_loaded_model_evicts_others_if_it_needs_their_memory(pool, memory):
+    for name in ("b", "a"):
+        pool.load(spec_of(name))
+    memory["bytes"] = 2 * WEIGHTS + spec_run_bytes(SPEC, pool.info("a"), 4)
+    run_to_end(pool.load_with_progress(SPEC, tokens=4))
+    assert loaded(pool) == ["b", "a"]
+    memory["bytes"] -= 1
+    pool.memory_budget(SPEC, 4)  # the plan counts the memory of b as free
+    run_to_end(pool.load_with_progress(SPEC, tokens=4, keep=[spec_of("b")]))
+    assert loaded(pool) == ["b", "a"]
+    run_to_end(pool.load_with_progress(SPEC, tokens=4))
+    assert loaded(pool) == ["a"]
+
+
+def test_a_decoder_evicts_models_if_it_needs_their_memory(pool, memory):
+    causal = spec_of("a", unmasker="autoregressive", chat=True)
+    pool.load(spec_of("b"))
+    memory["bytes"] = WEIGHTS + pool.guiders.decoder_bytes(causal, 4) - 1
+    pool.memory_budget(causal, 4)  # the plan counts the memory of b as free
+    run_to_end(pool.load_with_progress(causal, tokens=4))
+    assert loaded(pool) == []
+
+
+def test_the_weights_of_a_loaded_decoder_are_not_needed_twice(pool, memory):
+    causal = spec_of("a", unmasker="autoregressive", chat=True)
+    before = pool.memory_budget(causal, 4)
+    run_to_end(pool.load_with_progress(causal, tokens=4))
+    assert pool.memory_budget(causal, 4) == before
+    memory["bytes"] = before.weights_bytes * 5 // 4
+    pool.memory_budget(causal, 4)
+
+
+def test_a_decoder_that_a_run_does_not_need_is_evicted_for_it(pool, memory):
+    causal = spec_of("a", unmasker="autoregressive", chat=True)
+    run_to_end(pool.load_with_progress(causal, tokens=4))
+    weights = pool.memory_budget(causal, 4).weights_bytes
+    memory["bytes"] = weights + WEIGHTS
+    assert pool.memory_budget(SPEC, 4).free_bytes == weights + WEIGHTS
+    with pytest.raises(InsufficientMemoryError):
+        run_to_end(pool.load_with_progress(SPEC, tokens=4, keep=[causal]))
+    assert len(pool.guiders._loaded) == 1
+    run_to_end(pool.load_with_progress(SPEC, tokens=4))
+    assert (len(pool.guiders._loaded), loaded(pool)) == (0, ["a"])
 
 
 def test_the_lanes_of_a_race_do_not_evict_each_other(folders, monkeypatch):
