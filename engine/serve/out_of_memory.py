@@ -13,6 +13,7 @@ from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import dtype_of, parameters
+from engine.serve.guider_pool import decodes_causally
 from engine.serve.memory_budget import spec_run_bytes
 from engine.serve.model_pool import ModelPool
 
@@ -46,12 +47,14 @@ def out_of_memory_message(error: Exception, specs: Collection[RunSpec], models: 
 
 def remedies(spec: RunSpec, models: ModelPool) -> Iterator[str]:
     """Changes of one field that at least halve the memory of the run or of the model."""
-    info = models.info(spec.model)
-    assert info is not None, "the model has been loaded"
+    info = models.run_info(spec)
+    assert info is not None, "the model that decodes has been loaded"
     shorter = shorter_answer(spec, info, len(models.prompt(spec) or ()))
     yield f"lower gen_length to {shorter}" if shorter else "shorten the prompt"
     if dtype_of(spec).itemsize > dtype_of(replace(spec, dtype=NARROW_DTYPE)).itemsize:
         yield f"set dtype to {NARROW_DTYPE}"
+    if decodes_causally(spec):  # its `model` is not loaded
+        return
     count = parameters(info)
     rows = [row for row in models.describe() if row["available"] and row["parameters"]]
     smaller = [row for row in rows if 2 * row["parameters"] <= count]

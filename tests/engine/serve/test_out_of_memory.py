@@ -10,6 +10,7 @@ import torch
 import engine.serve.lane
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished
+from engine.models.loading.hub import Hub
 from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
 from engine.serve.session import Session
 from tests.engine.serve.test_pause_and_stop import is_free
@@ -107,6 +108,16 @@ def test_the_shortest_run_gets_the_remedy_to_shorten_the_prompt(session):
     assert "ran out of memory" not in out_of_memory_message(
         RuntimeError("odd"), [spec], session._models
     )
+
+
+@pytest.mark.parametrize("model", ["big", "owner/unknown"])
+def test_a_causal_run_gets_no_remedy_by_a_model_that_does_not_decode_it(tmp_path, model):
+    sizes = {"big": 12, "small": 2}
+    folders = {n: write_checkpoint(tmp_path / n, layers=size) for n, size in sizes.items()}
+    session = Session(folders, Hub(tmp_path))
+    spec = replace(SPEC, model=model, unmasker="autoregressive", cache="none")
+    said = out_of_memory_message(MemoryError(), [spec], session._models)
+    assert remedies(said) == [{"gen_length": 16}, {"dtype": "bfloat16"}]
 
 
 @pytest.mark.parametrize("spec", [SPEC, replace(SPEC, device="cpu", dtype="bfloat16")])
