@@ -19,6 +19,7 @@ from engine.config.answers import fitting_length
 from engine.config.spec import MAX_PROMPT_CHARS, RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.files import ASSETS
+from engine.core.progress import run_to_end
 from engine.distributed.keyed_lines import key_of
 from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
@@ -27,6 +28,7 @@ from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, 
 from engine.lm_eval.options import flag, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
+from engine.models.loading.hub import Hub
 from engine.models.tokenizer import Messages
 from engine.serve import environment
 from engine.serve.loaded_model import digests_of, make_job, suffix_ids
@@ -60,11 +62,12 @@ class _Asked:
 class DriftscopeLM(TemplateLM):
     """A diffusion language model of the engine; one of several `Processes` if a launcher made them.
 
-    `pretrained` is a folder, the name of an embedded model or one of the Hub; `mc_num` the number
-    of masks of a log-likelihood; `greedy` also decodes each continuation to tell whether it is the
-    greedy one. `samples` is a folder that keeps every response, and from which an interrupted
-    evaluation resumes; with `cards` it also gets a run card of every text. The other arguments are
-    those of `options.spec_of`. Raises ValueError naming an argument that does not fit.
+    `pretrained` is a folder, the name of an embedded model or one of the Hub, which is downloaded
+    if necessary; `mc_num` the number of masks of a log-likelihood; `greedy` also decodes each
+    continuation to tell whether it is the greedy one. `samples` is a folder that keeps every
+    response, and from which an interrupted evaluation resumes; with `cards` it also gets a run card
+    of every text. The other arguments are those of `options.spec_of`. Raises ValueError naming an
+    argument that does not fit.
     """
 
     def __init__(
@@ -98,7 +101,9 @@ class DriftscopeLM(TemplateLM):
             arguments["device"] = self.processes.device(str(arguments["device"]))
         folders, name = named_checkpoints(str(pretrained), ASSETS)
         self.spec = spec_of(arguments, name)
-        self.model = ModelPool(folders).load(self.spec)
+        pool = ModelPool(folders, Hub())
+        run_to_end(pool.fetch(dataclasses.replace(self.spec, prompt=name, chat=False)))
+        self.model = pool.load(self.spec)
         self.responses = Responses(self.processes, folder)
         self._unknown: set[str] = set()
         self._turns: dict[str, Messages] = {}  # by the text that the template made of them

@@ -26,9 +26,11 @@ from engine.lm_eval.likelihood import (
 from engine.lm_eval.model import DriftscopeLM, cut
 from engine.lm_eval.options import prompted
 from engine.lm_eval.responses import Response
+from engine.models.loading.hub import Hub
 from engine.serve.loaded_model import make_job, prompt_ids
 from engine.tiny.corpus import exam_questions
-from tests.support.micro import MASK, MicroAdapter, fill, make_info
+from tests.support.hub_stub import online, serving  # noqa: F401
+from tests.support.micro import MASK, MicroAdapter, fill, make_info, write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,15 @@ def model():
 
 def asked(*args, doc=0, repeats=1):
     return Instance("generate_until", {}, args, 0, ("task", doc, repeats))
+
+
+def test_a_model_of_the_hub_is_downloaded(tmp_path, monkeypatch, online):  # noqa: F811
+    with serving({"own/micro": write_checkpoint(tmp_path / "origin")}) as stub:
+        hub = Hub(tmp_path / "cache", stub.endpoint)
+        monkeypatch.setattr("engine.lm_eval.model.Hub", lambda: hub)
+        own = DriftscopeLM("own/micro", gen_length=8, block_length=8, steps=8)
+    assert own.spec.model == "own/micro"
+    assert len(own.generate_until([asked("Ann has 3 pens.", {"until": []})])) == 1
 
 
 def test_answers_equal_those_of_the_exam(model):
