@@ -113,7 +113,7 @@ class ZeroSession:
         if spec.device != self._gpu.device:
             return found
         self._check_loaded(spec, found)
-        seconds = self._gpu.seconds(spec, found)
+        seconds = self._seconds(spec, found)
         if seconds > MAX_LANE_SECONDS:
             raise ValueError(
                 f"device: this run may take {math.ceil(seconds)} s of the shared GPU, and the "
@@ -202,7 +202,11 @@ class ZeroSession:
     ) -> int:
         """Seconds to request; spaces calls it with the arguments of the worker's function."""
         plans = [(spec, self._inner.plan(spec)) for spec in specs.values()]
-        return math.ceil(sum(self._gpu.seconds(spec, plan) for spec, plan in plans))
+        return math.ceil(sum(self._seconds(spec, plan) for spec, plan in plans))
+
+    def _seconds(self, spec: RunSpec, plan: Mapping[str, Any]) -> float:
+        """The longest time of a run, in the number format that its plan chose."""
+        return self._gpu.seconds(replace(spec, dtype=plan["dtype"]), plan)
 
     def _loaded_formats(self, spec: RunSpec) -> list[str]:
         return sorted(dtype for name, dtype in self._gpu.loaded if name == spec.model)

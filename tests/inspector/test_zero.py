@@ -4,6 +4,7 @@ import os
 import pickle
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -234,13 +235,16 @@ def test_what_cannot_run_there_is_refused_before_a_gpu_is_asked_for(inner, chang
 
 def test_a_causal_model_is_loaded_within_the_run(inner):
     """The formats of the models that are loaded for the shared GPU do not bind its own model."""
-    session = ZeroSession(inner, replace(QUICK, loaded=frozenset()), spaces.GPU)
-    assert session.plan(replace(PLAIN, unmasker="autoregressive", cache="none"))["gpu_seconds"] > 0
+    gpu = replace(QUICK, loaded=frozenset(), seconds=partial(inner.seconds, CARD))
+    session = ZeroSession(inner, gpu, spaces.GPU)
+    causal = replace(PLAIN, unmasker="autoregressive", cache="none")
+    asked = [
+        session.plan(replace(causal, dtype=name))["gpu_seconds"] for name in ("float32", "auto")
+    ]
+    assert asked[0] == asked[1] > 0
 
 
 def test_a_refused_quota_is_explained(inner):
-    from functools import partial
-
     session = ZeroSession(inner, QUICK, partial(spaces.GPU, left=3))
     ends = [e for _, e in session.race(RACE, Control()) if isinstance(e, RunFinished)]
     assert [end.reason for end in ends] == ["failed", "failed"]
