@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     try:
         recordings = _recordings(args)
-        prompts, settings = prompts_from_flags(args), _settings(args)
+        settings, prompts = _settings(args), prompts_from_flags(args)
         check_size(settings, prompts)
         make_out(args.out)
         results = BatchResults(settings, prompts)

@@ -151,11 +151,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = f"{other}Predicted for {device.title} ({device.source}).\n\n"
     try:
         text += table(list(plan(args.device, args.model)), args.gpus)
-    except ValueError as error:
+        print(text)
+        if args.write_page:
+            update_section(PAGE, text, "plan")
+    except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
-    print(text)
-    if args.write_page:
-        update_section(PAGE, text, "plan")
 
 
 if __name__ == "__main__":

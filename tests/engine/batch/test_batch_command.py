@@ -63,6 +63,7 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
     [(("--prompts", "nowhere.jsonl"), "error: prompts: nowhere.jsonl is not readable"),
      (("--family", "balance", "--problems", "0"), "error: problems: 0 is outside"),
      (("--family", "balance", "--cache", "nope"), "error: cache: "),
+     (("--family", "balance", "--seed", "one"), "error: seed: expected a whole number"),
      (("--family", "balance", "--model", "/nowhere"), "error: config.json: missing"),
      (("--family", "balance", "--specs", "{nested}"), "error: specs: .* is not readable as JSON")],
 )  # fmt: skip

@@ -64,3 +64,10 @@ def test_another_model_has_its_own_work_with_the_same_settings():
     for arguments in (["--model", "unknown"], ["--model", MOE, "--write-page"]):
         with pytest.raises(SystemExit, match="error: "):
             main(arguments)
+
+
+def test_a_page_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("engine.estimate.evaluation_plan.PAGE", tmp_path / "page.md")
+    monkeypatch.setattr("engine.estimate.evaluation_plan.plan", lambda *_: iter(()))
+    with pytest.raises(SystemExit, match=r"^error: .*page\.md"):
+        main(["--write-page"])
