@@ -63,6 +63,7 @@ class ModelPool:
         self.guiders = GuiderPool(hub, public)
         self.formats = NumberFormats(self._resolver)
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
+        self._preloaded: list[RunSpec] = []
         self._tokenizers: dict[tuple[Path, str], Tokenizer] = {}
         self._visions: dict[Path, VisionInfo | CheckpointError | None] = {}
 
@@ -200,6 +201,11 @@ class ModelPool:
     def load(self, spec: RunSpec) -> LoadedModel:
         """The diffusion model of a spec in its number format on its device."""
         return run_to_end(self._load(spec))
+
+    def preload(self, spec: RunSpec) -> None:
+        """`load`, without evicting the models that were preloaded before."""
+        run_to_end(self._load(spec, keep=self._preloaded))
+        self._preloaded.append(spec)
 
     def load_to_run(self, spec: RunSpec) -> LoadedModel | Guider:
         """The model that decodes a spec, in its number format on its device."""

@@ -62,8 +62,7 @@ class Session:
         self._models = ModelPool(folders, hub, public)
         self._folders = dict(folders)
         self._trained = suite.families_by_model(folders)
-        self._queue = FairQueue()
-        self._limits = Limits() if public else None
+        self._queue, self._limits = FairQueue(), Limits() if public else None
 
     def catalog(self) -> dict[str, Any]:
         """Models, devices with titles, unmaskers, caches and spec fields as plain data.
@@ -154,9 +153,8 @@ class Session:
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
         """FLOPs, memory and time of a run with these settings on another model; nothing is run.
 
-        `given` are further fields of `EstimateRequest`; see `estimate.request.estimate_spec`.
-        `dtype` `auto` is the format of this machine.
-        Rates of this machine are measured while no run computes.
+        `given` are further fields of `EstimateRequest`; see `estimate.request.estimate_spec`. A
+        `dtype` of `auto` is that of this machine, whose rates are measured while no run computes.
         """
         if self._limits is not None:
             self._limits.check(spec)
@@ -239,12 +237,15 @@ class Session:
         return self._stream(lanes, control or Control(), parents or {}, images or {})
 
     def preload(self, name: str) -> None:
-        """Download a model if necessary and load it, to a GPU in bfloat16 if there is one."""
+        """Download a model if necessary and load it, to a GPU in bfloat16 if there is one.
+
+        Raises ValueError naming `model` if it does not fit beside those that were preloaded before.
+        """
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
         run_to_end(self._models.fetch(spec))
         with without_runs(self._queue):
-            self._models.load(spec)
+            self._models.preload(spec)
 
     def model_info(self, name: str) -> ModelInfo:
         """The sizes of a model. Raises ValueError naming `model` if they are not known."""

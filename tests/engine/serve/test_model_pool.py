@@ -147,6 +147,18 @@ def test_a_decoder_that_a_run_does_not_need_is_evicted_for_it(pool, memory):
     assert (len(pool.guiders._loaded), loaded(pool)) == (0, ["a"])
 
 
+def test_models_that_are_preloaded_do_not_evict_each_other(folders, pool, memory):
+    session = Session(folders)
+    session._models = pool
+    for name in ("a", "b", "c"):
+        session.preload(name)
+    assert loaded(pool) == ["a", "b", "c"]
+    memory["bytes"] = 3 * WEIGHTS
+    with pytest.raises(InsufficientMemoryError):
+        session.preload("tiny-llada")
+    assert loaded(pool) == ["a", "b", "c"]
+
+
 def test_the_lanes_of_a_race_do_not_evict_each_other(folders, monkeypatch):
     monkeypatch.setattr(engine.serve.model_pool, "MAX_LOADED", 1)
     session = Session(folders)
