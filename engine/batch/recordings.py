@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,10 @@ from engine.batch.prompts import Prompt
 from engine.config.spec import RunSpec
 from engine.core.events import Event, Waiting
 from engine.core.files import write_atomically
+from engine.distributed.keyed_lines import key_of
 from engine.trace.trace import Trace
 
 LEVELS = ("steps", "layers", "probe")
-KEY = 32  # hexadecimal digits
 
 
 class Recordings:
@@ -50,9 +48,8 @@ class Recordings:
             self._found.setdefault(index, Aggregates())
             if self._folder is None:
                 continue
-            parts = [self.level, spec.to_dict(), shown, {**place}]
-            digest = sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:KEY]
-            path = self._paths[index] = self._folder / f"{digest}.npz"
+            key = key_of([self.level, spec.to_dict(), shown, {**place}])
+            path = self._paths[index] = self._folder / f"{key}.npz"
             if path.is_file() and not self._found[index].runs:
                 self._found[index] = _read(path)
 

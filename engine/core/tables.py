@@ -94,7 +94,11 @@ def replace_section(document: str, text: str, name: str) -> str:
 
 
 def update_section(file: Path, text: str, name: str) -> None:
-    """Replace the section `name` of a file; ValueError names the file if a mark is missing."""
+    """Replace the section `name` of a file.
+
+    Raises ValueError naming the file if it cannot be read or a mark is missing, OSError if it
+    cannot be written.
+    """
     try:
         changed = replace_section(file.read_text("utf-8"), text, name)
     except (OSError, ValueError) as error:

@@ -13,8 +13,8 @@ KEY = 32  # hexadecimal digits
 LINE_BYTES = 4_000_000  # most of a line; a longer one is left out
 
 
-def key_of(parts: Mapping[str, Any]) -> str:
-    """The key of what JSON can hold: equal parts have equal keys in every process and version."""
+def key_of(parts: Any) -> str:
+    """The key of a JSON document: equal documents have equal keys in every process and version."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:KEY]
 
 

@@ -159,7 +159,19 @@ def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
 def estimate(
     spec: RunSpec, target: Target, device: str, given: Assumptions | None = None
 ) -> dict[str, Any]:
-    """Work, memory and predicted time of a run as plain data; see `Estimate`.
+    """Work, memory and predicted time of a run as plain data.
+
+    - `steps`, `forwards`, and `positions` committed;
+    - `flops` of the run, `flops_per_step`, `flops_per_position`, `flops_by_part` (events.PARTS);
+    - means over the steps: `rows` that enter it, `rows_by_site` computed in a layer, the share
+      `recomputed` of the token-layers, `bytes_per_step` and `bytes_by_kind`;
+    - `memory` in bytes, with `problem`, why the device cannot hold it, or empty;
+    - `time`: `run_seconds`, `step_ms`, `median_step_ms`, `positions_per_s`, and the share
+      `memory_bound_steps`;
+    - `device`, `model`, `dtype`, `prompt_tokens`, `suffix_tokens`;
+    - `assumptions`, and all of them in words, `assumed`; `exact`: nothing that data decides is
+      assumed, and nothing is left out;
+    - `published`: the nearest published figure, None if there is none.
 
     Raises ValueError naming `model`, `device`, `prompt_tokens`, `start` or the setting that does
     not fit.

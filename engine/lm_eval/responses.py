@@ -165,6 +165,5 @@ def write_card(
     name = "".join(c if c.isalnum() or c in "-_" else "_" for c in task)
     lane = {"spec": dict(spec), **card}
     found = {"run": f"{name}-{document}", "lanes": {"a": lane}, "summary": {}, "repeat": None}
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{document}-{request}-{repetition}.json"
     write_atomically(path, (json.dumps(found, ensure_ascii=False, indent=1) + "\n").encode())

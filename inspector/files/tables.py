@@ -101,10 +101,10 @@ def _experts(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]
     rows, changed, mean = [], [], []
     for step in range(trace.steps):
         found = trace.cells("expert_changes", slice(step, step + 1))
-        known = found[found != NOT_EVALUATED]
-        rows.append(len(known))
-        changed.append(float((known > 0).mean()) if len(known) else None)
-        mean.append(float(known.mean()) if len(known) else None)
+        counts = found[found != NOT_EVALUATED]  # changed experts of each row computed again
+        rows.append(len(counts))
+        changed.append(float((counts > 0).mean()) if len(counts) else None)
+        mean.append(float(counts.mean()) if len(counts) else None)
     return {"expert_rows": rows, "expert_changed": changed, "expert_changes": mean}
 
 

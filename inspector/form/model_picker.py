@@ -1,4 +1,4 @@
-"""Chooser: the model, its presets, its number format and its device in the settings."""
+"""Model picker: the model, its presets, its number format and its device in the settings."""
 
 from __future__ import annotations
 

@@ -374,9 +374,9 @@ def visitor_id(request: gr.Request) -> str:
     return request.session_hash or f"unknown:{secrets.token_urlsafe(18)}"
 
 
-def begins_or_ends(told: tuple[Lane, Event]) -> bool:
-    """Whether an event begins or ends a lane, which the page is told at once."""
-    return isinstance(told[1], RunStarted | RunFinished)
+def begins_or_ends(tagged: tuple[Lane, Event]) -> bool:
+    """Whether an event begins or ends its lane; such an event is sent to the page at once."""
+    return isinstance(tagged[1], RunStarted | RunFinished)
 
 
 def known_key(key: str) -> bool:

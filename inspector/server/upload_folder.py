@@ -1,4 +1,4 @@
-"""The folder of uploads: what it holds, and the removal of what nobody will read any more."""
+"""The folder of uploads: the bytes in it, and the removal of stale files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN_NAME = "driftscope-uploads"  # of the folder that the app gives Gradio unles
 class UploadFolder:
     """The bytes in the upload folder, counted in a thread and remembered for REMEMBERED_S seconds.
 
-    What arrives after a count is added to it; what is deleted is missed by the next count only.
+    Bytes that arrive after a count are added to it. A deletion shows in the next count only.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class UploadFolder:
         self._arrived = 0
 
     async def held(self, folder: Path) -> int:
-        """The bytes in the folder, of which stale files were removed. Other requests go on."""
+        """The bytes in the folder. A count removes its stale files and blocks no other request."""
         async with self._lock:
             if time.monotonic() - self._before >= REMEMBERED_S:
                 self._arrived = 0
@@ -42,8 +42,9 @@ class UploadFolder:
 def clean(folder: Path, now: float, own: bool) -> int:
     """Remove the stale files of the folder; returns the bytes of the others and of the folders.
 
-    They are the remains of uploads that broke off and, if the folder is this app's `own`, all
-    older files and then the folders without any. Gradio's default folder is shared with other apps.
+    A file is stale if it is older than STALE_S seconds and is the rest of an interrupted upload or,
+    if the folder is this app's `own`, any file. Of its own folder, empty folders of that age are
+    removed too. Gradio's default folder is shared with other apps.
     """
     held = 0
     for place, folders, files in os.walk(folder, topdown=False):

@@ -109,8 +109,8 @@ def spans(trace: Trace, part: range | None = None) -> np.ndarray:
                        for n, at in (("draft", mine), ("guider", theirs)))  # fmt: skip
         if len(ends) and (np.diff(ends) >= 0).all():
             found = _covering(highs, sizes[mine], ends) + theirs.start
-            known = ~np.isnan(arrays["draft_p_g"][mine])
-            out[mine] = np.where(known[:, None], found, NO_TOKEN)
+            judged = ~np.isnan(arrays["draft_p_g"][mine])
+            out[mine] = np.where(judged[:, None], found, NO_TOKEN)
     return out
 
 
@@ -134,7 +134,7 @@ def _covering(highs: np.ndarray, sizes: np.ndarray, ends: np.ndarray) -> np.ndar
 def _sizes(ids: np.ndarray, trace: Trace) -> np.ndarray:
     """Length of each drafted token in bytes [J]: 0 for an end of text, the maximum if unknown."""
     stops, unknown = set(stop_ids(trace.meta["model"])), np.iinfo(np.int32).max
-    known_, where = np.unique(ids, return_inverse=True)
+    distinct, where = np.unique(ids, return_inverse=True)
     lengths = [0 if int(i) in stops else len(trace.pieces.get(int(i), b"")) or unknown
-               for i in known_]  # fmt: skip
+               for i in distinct]  # fmt: skip
     return np.array(lengths, np.int64)[where] if len(ids) else np.zeros(0, np.int64)
