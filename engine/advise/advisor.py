@@ -77,6 +77,7 @@ class CacheAdvice:
 class Advice:
     """The state of a request: what is known of each cache so far, by name.
 
+    It may be read while a search in another thread adds to it, so `caches` is copied to iterate it.
     `finished` is False until the final test is over. `environment` is machine and versions.
     `failed` are the prompts of the final test on which plain decoding failed, with the messages.
     """
@@ -107,7 +108,7 @@ class Advice:
 
     def chosen(self) -> tuple[str, str] | None:
         """Cache and name of the fastest accepted setting; None if there is none."""
-        accepted = [(c, one.chosen) for c, one in self.caches.items() if one.chosen]
+        accepted = [(c, one.chosen) for c, one in list(self.caches.items()) if one.chosen]
         if not accepted:
             return None
         return max(accepted, key=lambda one: self.caches[one[0]].held_back[one[1]].speed_up)

@@ -172,7 +172,7 @@ class Search(Task):
 
         Raises ValueError if no measured setting has this name, which may be any untrusted value.
         """
-        for found in self._advice.caches.values():
+        for found in list(self._advice.caches.values()):
             for measured in (found.held_back, found.search.measured):
                 if isinstance(name, str) and name in measured:
                     spec = measured[name].named.spec

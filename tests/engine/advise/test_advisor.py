@@ -10,11 +10,12 @@ import pytest
 from engine.advise import __main__ as command
 from engine.advise import advisor as advisor_module
 from engine.advise import report
-from engine.advise.advisor import Advisor
+from engine.advise.advisor import Advice, Advisor, CacheAdvice
 from engine.advise.kept import Kept
 from engine.advise.measuring import Measured
 from engine.advise.report import advice_document, advice_table
 from engine.advise.request import AdviceRequest
+from engine.advise.search import CacheSearch
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
 from engine.batch.settings import NamedSpec
@@ -29,10 +30,13 @@ BASE = RunSpec(model="micro", gen_length=8, block_length=4, steps=8)
 PROMPTS = tuple(Prompt(f"Ann has {i} pens.") for i in range(6))
 
 
-def advisor(session, control=None, **changes):
+def advisor_request(**changes):
     fields = {"base": BASE, "caches": ("dual",), "prompts": PROMPTS, "keep": 0.1}
-    request = AdviceRequest(**(fields | {"kind": "tokens", "candidates": 4} | changes))
-    control = control or Control()
+    return AdviceRequest(**(fields | {"kind": "tokens", "candidates": 4} | changes))
+
+
+def advisor(session, control=None, **changes):
+    request, control = advisor_request(**changes), control or Control()
     run = partial(session.run, control=control)
     info = session.model_info(BASE.model)
     return Advisor(run, session.environment, info, request, Journal(), control)
@@ -57,6 +61,19 @@ def test_advice_holds_measured_settings_of_new_prompts(advised):
     assert {"published", "searched"} == {row["from"] for row in dual["searched"]}
     assert dual["runs"] <= dual["grid_runs"]
     assert "dual: defaults" in [row["name"] for row in dual["held_back"]]
+
+
+def test_advice_is_read_while_a_search_adds_caches():
+    advice = Advice(advisor_request())
+
+    class Found:
+        @property
+        def chosen(self):
+            advice.caches.setdefault("prefix", CacheAdvice(CacheSearch("prefix", 1)))
+
+    advice.caches["dual"] = Found()
+    assert advice.chosen() is None
+    assert list(advice.caches) == ["dual", "prefix"]
 
 
 def test_exact_runs_are_recorded_whole(checkpoint):
