@@ -33,7 +33,9 @@ class Control:
         self._set("paused")
 
     def resume(self) -> None:
-        """Continue a paused run."""
+        """Continue a paused run; steps that `step` granted and the run did not take are dropped."""
+        with self._changed:
+            self._granted_steps = 0
         self._set("running")
 
     def step(self) -> None:

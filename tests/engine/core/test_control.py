@@ -54,3 +54,15 @@ def test_a_waiting_run_wakes_at_once():
         getattr(control, wake)()
         waiter.join(10)
         assert seen == [outcome]
+
+
+def test_steps_that_are_left_when_a_run_is_resumed_do_not_outlast_the_next_pause():
+    control = Control()
+    control.pause()
+    control.step()
+    control.step()
+    assert control.take_turn()
+    control.resume()
+    assert control.take_turn()
+    control.pause()
+    assert not control.take_turn()
