@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from engine.config.spec import RaceSpec, RunSpec
+from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers, error_text
 from inspector.page_data import estimate
 from inspector.page_data.messages import to_json
-from inspector.protocol import LANES
+from inspector.protocol import LANES, Lane
+from inspector.run_store import RaceRecord
 
 LARGE_DTYPE = "bfloat16"
 OPTIONS = ("prompt_tokens", "assumptions", "recorded")
@@ -73,7 +75,7 @@ class EstimateService:
         for lane, spec in zip(LANES, (race.a, race.b), strict=True):
             given = {name: options[name] for name in OPTIONS[:2] if name in options}
             if record is not None:
-                given["recorded"] = record.traces.get(lane)
+                given["recorded"] = _ended(record, lane)
             spec = self._in_large_dtype(spec, model)
             found[lane] = self._handlers.session.estimate(spec, model, device, **given)
         return found
@@ -81,3 +83,14 @@ class EstimateService:
     @staticmethod
     def _in_large_dtype(spec: RunSpec, model: Any) -> RunSpec:
         return spec if model == spec.model else replace(spec, dtype=LARGE_DTYPE)
+
+
+def _ended(record: RaceRecord, lane: Lane) -> Trace:
+    """The trace of a lane that has ended. Raises ValueError naming `recorded`."""
+    with record.lock:
+        trace = record.started().get(lane)
+        if trace is None:
+            raise ValueError(f"recorded: the run has no lane {lane}; give a run with both lanes")
+        if trace.meta["reason"] == "running":
+            raise ValueError("recorded: the run has not ended; wait for its end or stop it")
+        return trace.snapshot()

@@ -1,0 +1,37 @@
+"""Estimates that take their assumptions from a run in memory."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.config.spec import RaceSpec, RunSpec
+from inspector.handlers.estimates import EstimateService
+from inspector.run_store import RaceRecord
+
+SHAPE = "llada:layers=2,d=64,vocab=1024"
+
+
+def lanes(handlers, record):
+    handlers.store.put(record)
+    specs = [RunSpec.from_dict(trace.meta["spec"]) for trace in record.started().values()]
+    race = RaceSpec(*(replace(spec, prompt="Nuts") for spec in (specs * 2)[:2]))
+    return EstimateService(handlers).lanes(race, SHAPE, "h100", {"recorded": record.run_id})
+
+
+def test_the_assumptions_are_those_of_the_run(handlers, traces):
+    found = lanes(handlers, RaceRecord(state="done", traces=traces))
+    for lane, trace in traces.items():
+        assert found[lane]["forwards"] == trace.steps
+
+
+def test_a_run_without_the_lane_is_refused(handlers, traces):
+    record = RaceRecord(state="imported")
+    record.traces["a"] = traces["a"]
+    with pytest.raises(ValueError, match=r"^recorded: the run has no lane b"):
+        lanes(handlers, record)
+
+
+def test_a_run_that_goes_on_is_refused(handlers, traces):
+    traces["b"].meta["reason"] = "running"
+    with pytest.raises(ValueError, match=r"^recorded: the run has not ended"):
+        lanes(handlers, RaceRecord(traces=traces))
