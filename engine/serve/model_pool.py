@@ -203,7 +203,10 @@ class ModelPool:
         return run_to_end(self._load(spec))
 
     def preload(self, spec: RunSpec) -> None:
-        """`load`, without evicting the models that were preloaded before."""
+        """`load`, without evicting the models that were preloaded before.
+
+        Raises InsufficientMemoryError naming `model` if it does not fit beside them.
+        """
         run_to_end(self._load(spec, keep=self._preloaded))
         self._preloaded.append(spec)
 

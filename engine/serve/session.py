@@ -62,7 +62,8 @@ class Session:
         self._models = ModelPool(folders, hub, public)
         self._folders = dict(folders)
         self._trained = suite.families_by_model(folders)
-        self._queue, self._limits = FairQueue(), Limits() if public else None
+        self._queue = FairQueue()
+        self._limits = Limits() if public else None
 
     def catalog(self) -> dict[str, Any]:
         """Models, devices with titles, unmaskers, caches and spec fields as plain data.
@@ -237,10 +238,7 @@ class Session:
         return self._stream(lanes, control or Control(), parents or {}, images or {})
 
     def preload(self, name: str) -> None:
-        """Download a model if necessary and load it, to a GPU in bfloat16 if there is one.
-
-        Raises ValueError naming `model` if it does not fit beside those that were preloaded before.
-        """
+        """Download a model if necessary and preload it, on a GPU in bfloat16 if there is one."""
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
         run_to_end(self._models.fetch(spec))
