@@ -35,7 +35,7 @@ from engine.advise.measuring import Progress
 from engine.advise.report import CARD, advice_document, advice_table
 from engine.advise.request import AdviceRequest
 from engine.advise.service import check_prompts
-from engine.advise.space import searchable
+from engine.advise.space import ALL, named_caches
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
@@ -45,8 +45,6 @@ from engine.core.files import ASSETS, write_atomically
 from engine.models.base import ModelInfo
 from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
-
-ALL = "all"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -95,7 +93,7 @@ def _advise(args: argparse.Namespace, session: Session) -> Advice:
 
 def _request(args: argparse.Namespace, info: ModelInfo) -> AdviceRequest:
     """The request of the flags."""
-    caches = searchable(info) if args.cache in (None, ALL) else args.cache.split(",")
+    caches = named_caches(args.cache or ALL, info)
     args.cache = None
     base, prompts = spec_from_flags(args), prompts_from_flags(args)
     return AdviceRequest(

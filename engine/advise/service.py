@@ -12,7 +12,7 @@ from engine.advise.kept import KINDS
 from engine.advise.measuring import Progress
 from engine.advise.report import advice_document, race_of
 from engine.advise.request import LEAST_PROMPTS, MOST_CANDIDATES, AdviceRequest
-from engine.advise.space import searchable
+from engine.advise.space import ALL, named_caches, searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of
@@ -22,7 +22,6 @@ from engine.core.control import Control
 from engine.core.events import Event, RunFinished
 from engine.models.base import ModelInfo
 
-ALL = "all"
 KEPT_SEARCHES = 64
 KEPT_EXACT_BYTES = 256 << 20  # of the exact runs of all searches that are held
 EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
@@ -224,7 +223,7 @@ class SearchService:
         if base.images:
             raise ValueError("images: a search takes none; remove the image from the settings")
         info = self._session.model_info(base.model)
-        caches = searchable(info) if cache == ALL else cache.split(",")
+        caches = named_caches(cache, info)
         prompts = prompts_of(source)
         known = all(one.answer is not None for one in prompts)
         request = AdviceRequest(

@@ -18,6 +18,7 @@ from engine.models.loading.registry import REGISTERED
 
 MAX_GRID = 2_000
 DEFAULT = "defaults"
+ALL = "all"
 Knobs = Mapping[str, Scalar]
 
 
@@ -28,6 +29,11 @@ def searchable(info: ModelInfo | None = None) -> list[str]:
         for name, kind in policies().items()
         if searched_values(kind) and (info is None or info.attention in kind.attention)
     ]
+
+
+def named_caches(text: str, info: ModelInfo) -> list[str]:
+    """The caches that a text names, separated by commas; ALL stands for the searchable ones."""
+    return searchable(info) if text == ALL else [name.strip() for name in text.split(",")]
 
 
 def with_cache(base: RunSpec, cache: str, knobs: Knobs) -> RunSpec:

@@ -39,7 +39,7 @@ from engine.advise.request import (
     runs_of_rounds,
     searched_prompts,
 )
-from engine.advise.space import grid, searchable
+from engine.advise.space import ALL, grid, named_caches
 from engine.batch.journal import Journal
 from engine.batch.outcome import outcome_of
 from engine.batch.prompts import drawn_prompts
@@ -91,7 +91,7 @@ def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceReques
         raise ValueError(
             f"--candidates: {args.candidates} is outside {LEAST_CANDIDATES} to {MOST_CANDIDATES}"
         )
-    caches = args.caches.split(",") if args.caches else list(searchable(info))
+    caches = named_caches(args.caches or ALL, info)
     if len(set(caches)) < len(caches):
         raise ValueError(f"--caches: {args.caches} names a method twice; name each once")
     count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from engine.advise.space import (
+    ALL,
     fitted,
     grid,
     name_of,
+    named_caches,
     published,
     searchable,
     with_cache,
@@ -38,6 +40,8 @@ def test_caches_to_search_are_those_of_the_models_attention():
     assert set(searchable(full)) | set(searchable(block)) == set(searchable())
     assert searchable(block) == ["sub_block"]
     assert "dual" in searchable(full)
+    assert named_caches(ALL, block) == ["sub_block"]
+    assert named_caches("dual, prefix", full) == ["dual", "prefix"]
 
 
 @pytest.mark.parametrize("cache", searchable())
