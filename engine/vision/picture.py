@@ -73,7 +73,7 @@ def read_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
             image.load()
             return Picture.of_image(_on_white(ImageOps.exif_transpose(image)))
     except Image.DecompressionBombError:
-        raise ValueError(_too_many_pixels("more than the library decodes", limits)) from None
+        raise ValueError(_too_many_pixels("more pixels than the library decodes", limits)) from None
     except _RefusedError as refused:
         raise ValueError(str(refused)) from None
     except Exception as error:  # PIL raises a dozen kinds on damaged bytes

@@ -58,7 +58,7 @@ class Branching:
             feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
 
             def events() -> Iterator[tuple[Lane, Event]]:
-                images = handlers.images.given(who, [spec])
+                images = handlers.images.complete(who, [spec])
                 run = handlers.session.run(spec, control, parents, images)
                 return (("b", event) for event in run)
 

@@ -26,6 +26,10 @@ REMEMBERED = 1_000  # names of dropped pictures
 LIFETIME_S = 3_600.0
 NOT_AN_UPLOAD = "images: no file was uploaded; choose a PNG, JPEG, WebP, BMP or GIF file"
 NEEDED = "{} is needed again: a link holds only the name of an image. Add the same file."
+NEEDED_BY_RUN = (
+    "images: {} is needed again, because a link, a trace and a run card hold only the name of an "
+    "image. In Settings, choose the model {}, add the same file, and then try again"
+)
 DROPPED = (
     "images: {} was dropped, because newer images needed its place in memory. Add the same file; "
     "images that are scaled down to 2304 x 2304 take less memory, and a model sees no more."
@@ -90,6 +94,19 @@ class ImageService:
                 raise ValueError(DROPPED.format(name))
         return {name: picture for name, picture in found.items() if picture is not None}
 
+    def complete(self, who: str, specs: Sequence[RunSpec]) -> dict[str, Picture]:
+        """The visitor's pictures that the specs of a run of the page name.
+
+        Raises ValueError naming `images` for one that is missing; the message says where it can be
+        added, because the form may have a model without an upload.
+        """
+        found = self.given(who, specs)
+        for spec in specs:
+            for name in spec.images:
+                if name not in found:
+                    raise ValueError(NEEDED_BY_RUN.format(name, spec.model))
+        return found
+
     def leave(self, who: str) -> None:
         """Drop the pictures of a visitor."""
         with self._lock:
@@ -99,10 +116,11 @@ class ImageService:
 
     # Handlers of the page.
 
-    def take(self, paths: Any, who: str) -> tuple[Any, str]:
-        """Read uploaded files; returns the names for the form, and HTML of them or the fault.
+    def take(self, paths: Any, who: str, before: Any = "") -> tuple[Any, str]:
+        """Read uploaded files; returns the names for the form, and HTML of the images.
 
-        All files are deleted, and their pictures are kept only if every file was read.
+        All files are deleted, and their pictures are kept only if every file was read. Otherwise
+        the form keeps the names `before`, and the HTML shows those images and the fault.
         """
         files = paths if isinstance(paths, list) else [paths] if paths else []
         unread = iter(files)
@@ -113,7 +131,7 @@ class ImageService:
             names = self._keep(who, pictures, alone=True)
             return " ".join(names), self.shown(who, " ".join(names))
         except Exception as error:
-            return gr.skip(), _note(self._error_text(error))
+            return gr.skip(), self.shown(who, before) + _note(self._error_text(error))
         finally:
             for path in unread:
                 with suppress(ValueError):

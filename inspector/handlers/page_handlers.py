@@ -149,7 +149,7 @@ class Handlers:
         yield [feed.message((), "starting"), *buttons("running")]
 
         def events() -> Iterator[tuple[Lane, Event]]:
-            images = self.images.given(who, [race.a, race.b])
+            images = self.images.complete(who, [race.a, race.b])
             return self.session.race(race, control, images=images)
 
         yield from self.relay(events, feed, record, control)
@@ -242,9 +242,9 @@ class Handlers:
         value = chosen if chosen in names else names[0]
         return gr.update(choices=rows, value=value, visible=len(rows) > 1 or not hidden)
 
-    def take_images(self, request: gr.Request, paths: Any) -> tuple[Any, Any, Any]:
+    def take_images(self, request: gr.Request, paths: Any, names: Any) -> tuple[Any, Any, Any]:
         """Read uploaded image files: the form's value, what is shown, and an empty upload."""
-        return *self.images.take(paths, visitor_id(request)), None
+        return *self.images.take(paths, visitor_id(request), names), None
 
     def example_image(self, request: gr.Request) -> str:
         """Use the example image; returns the form's value."""

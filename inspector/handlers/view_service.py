@@ -173,7 +173,7 @@ class ViewService:
 
     def _events(self, specs: dict[str, RunSpec], control: Control, who: str) -> Iterator[Any]:
         session = self._handlers.session
-        images = self._handlers.images.given(who, list(specs.values()))
+        images = self._handlers.images.complete(who, list(specs.values()))
         parents = parents_of(self._handlers.store, specs.values())
         if len(specs) == 2:
             return session.race(RaceSpec(**specs), control, parents, images)

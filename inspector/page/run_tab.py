@@ -185,7 +185,7 @@ def _image(form: Form, handlers: Handlers) -> None:
     shown = gr.HTML("", elem_id="ds-image-shown", **static_files.BARE)
     remove = gr.Button("Remove the image", elem_id="ds-image-remove", size="sm", visible=False)
     names, model = form.widgets["images"], form.widgets["model"]
-    upload.upload(handlers.take_images, upload, [names, shown, upload], **FLAG)
+    upload.upload(handlers.take_images, [upload, names], [names, shown, upload], **FLAG)
     added = drawn.click(handlers.example_image, None, names, **FLAG)
     remove.click(lambda: "", None, names, **FLAG)
     changes = [names.change, model.change]  # type: ignore[attr-defined]

@@ -110,6 +110,13 @@ def test_a_refused_upload_leaves_neither_files_nor_pictures(images, tmp_path, or
     assert list(images.given("me", [spec(before, name)])) == [before]
 
 
+def test_a_refused_upload_leaves_the_images_of_the_form_in_view(images, tmp_path):
+    before = images.read("me", upload(tmp_path, image_file(plain(40, 20))))
+    _, said = images.take(upload(tmp_path, b"no image"), "me", before)
+    assert f'data-image="{before}"' in said
+    assert "no image that is read here" in said
+
+
 def test_what_is_shown_is_never_markup_of_the_visitor(images):
     shown = images.shown("me", "<script>alert(1)</script> 30x20-" + "0" * 32)
     assert "<script>" not in shown
@@ -245,7 +252,9 @@ def test_a_race_of_the_page_gets_its_image(handlers, request_of):
     assert whole["state"] == "done"
     assert [whole["lanes"][lane]["start"]["images"][0]["name"] for lane in "ab"] == [name] * 2
     *_, refused = handlers.run(request_of("another"), handlers.form.values(race))
-    assert "is needed again" in json.loads(refused[0])["message"]
+    said = json.loads(refused[0])["message"]
+    assert "is needed again" in said
+    assert f"In Settings, choose the model {NAME}, add the same file" in said
     images, key = handlers.images, (visitor_id(who), name)
     images._drop(key)
     *_, refused = handlers.run(who, handlers.form.values(race))
