@@ -51,11 +51,11 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     step that committed a position, -1 for none. `shared` positions of the first block hold tokens
     of the prompt. `sight` [S] is the number of rows, from the first, that a step attends to; of an
     autoregressive run it is that of the whole canvas. `causal`: the run was decoded
-    autoregressively. `narrowed`: the recorder left out layers, steps or positions. `lacks` names
-    views that the run has no data for.
+    autoregressively. `unmasker` is the name of its rule, empty if it has none. `narrowed`: the
+    recorder left out layers, steps or positions. `lacks` names views that the run has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
-    prompt = arrays["prompt_mask"]
+    prompt, rule = arrays["prompt_mask"], spec.get("unmasker")
     layers = trace.meta["model"].get("layers")
     block = spec.get("block_length")
     size = block if type(block) is int and block > 0 else max(int((~prompt).sum()), 1)
@@ -75,7 +75,8 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "rows": arrays["rows"],
         "sight": trace.rows_in_sight(),
         "narrowed": _narrowed(trace),
-        "causal": spec.get("unmasker") == "autoregressive",
+        "causal": rule == "autoregressive",
+        "unmasker": rule if isinstance(rule, str) else "",
         "lacks": [name for name, array in ONLY_IN_SOME.items() if not arrays[array].size],
     }
 

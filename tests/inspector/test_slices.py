@@ -117,6 +117,12 @@ def test_facts_are_those_of_the_views_document(trace, view, part):
     assert facts == {name: whole[name] for name in facts}
 
 
+@pytest.mark.parametrize(("rule", "named"), [("threshold", "threshold"), (None, ""), (["a"], "")])
+def test_the_frame_names_the_rule_of_the_run_if_it_has_one(trace, monkeypatch, rule, named):
+    monkeypatch.setitem(trace.meta, "spec", trace.meta["spec"] | {"unmasker": rule})
+    assert cut(trace, "frame")[1]["unmasker"] == named
+
+
 def test_all_layers_of_a_scatter_count_some_steps_of_many(trace, monkeypatch):
     whole, facts = cut(trace, "scatter", x="v", y="attn")
     assert facts == {"every": 1}

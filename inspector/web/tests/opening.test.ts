@@ -78,6 +78,7 @@ test("an autoregressive run has nothing that drifts, recorded or not", () => {
   const found = emptyViews([causal, causal]);
   for (const name of ["drift", "counts", "queries", "scatter", "error"] as const)
     assert.equal(found.get(name), CAUSAL);
+  assert.match(found.get("what_if") ?? "", /no rule that could have chosen others/);
   assert.equal(found.get("schedule"), undefined);
   assert.notEqual(emptyViews([lane("steps"), lane("steps")]).get("drift"), CAUSAL);
 });

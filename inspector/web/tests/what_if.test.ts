@@ -5,6 +5,7 @@ import {
   certaintyWords,
   chanceWords,
   scoreWords,
+  settingsFor,
   sliderRange,
   whatIfRows,
   whatIfSentence,
@@ -126,6 +127,15 @@ test("a score that ranks last has no number", () => {
   assert.equal(scoreWords(-0.25), "-0.2500");
   assert.deepEqual([-0, -0.00001, 0].map(scoreWords), ["0.0000", "0.0000", "0.0000"]);
   assert.equal(scoreWords(NaN), "–");
+});
+
+test("a lane gets the settings of its own rule, and both lanes those of a chosen one", () => {
+  const chosen = "temperature=0.7&threshold.threshold=0.4";
+  assert.equal(settingsFor(chosen, "threshold"), chosen);
+  assert.equal(settingsFor(chosen, "quota"), "temperature=0.7");
+  const other = "factor.factor=2&unmasker=factor";
+  assert.equal(settingsFor(other, "quota"), other);
+  assert.equal(settingsFor("", "quota"), "");
 });
 
 test("settings hold only what differs from the run, in one order and without commas", () => {

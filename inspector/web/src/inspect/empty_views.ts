@@ -39,6 +39,7 @@ function emptyIn(name: ViewName, { frame, record, lacks }: LaneFacts): string {
   if (foreign && !["compare", "time"].includes(name)) return levelWords(VIEWS[name], true);
   if (foreign && name === "time")
     return "This run was decoded by another engine: its file has no FLOPs.";
+  if (frame.causal && VIEWS[name].causal) return VIEWS[name].causal;
   if (!hasLevel(frame, VIEWS[name].level)) return levelWords(VIEWS[name], false, frame.causal);
   if (name === "time" && UNTIMED.includes(record))
     return "The layers of this run were recorded, so it has no times.";

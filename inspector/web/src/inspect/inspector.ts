@@ -291,6 +291,7 @@ export class Inspector {
       return unread && isMissing(unread) ? unread.missing : null;
     }
     const { foreign } = store.lanes[this.cursor.now.lane];
+    if (frame.causal && view.causal) return view.causal;
     if (hasLevel(frame, view.level) && !(foreign && view.foreign)) return "";
     const lacks = levelWords(view, foreign, frame.causal);
     if (!canRecord(this) || lacks === CAUSAL) return lacks;

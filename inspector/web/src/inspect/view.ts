@@ -38,6 +38,8 @@ export interface Frame {
   narrowed: boolean;
   /** Whether the run was decoded autoregressively, so that nothing can drift. */
   causal: boolean;
+  /** The rule that commits tokens; missing in older replay files. */
+  unmasker?: string;
   /** Names of views that the run has no data for, whatever its level. */
   lacks: readonly string[];
 }
@@ -78,6 +80,8 @@ export interface View {
   without?: string;
   /** What is said of a run of another engine, whose file has nothing for the view. */
   foreign?: string;
+  /** What is said of a run that was decoded autoregressively, and has nothing for the view. */
+  causal?: string;
   about: string;
   /** What it says of branches, where the page can branch. */
   branching?: string;

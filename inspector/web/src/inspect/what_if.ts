@@ -159,6 +159,18 @@ export function readSettings(text: string): Map<string, string> {
   return new Map(new URLSearchParams(text));
 }
 
+/**
+ * Those of the settings that a run with the rule `runRule` can have: its rule may be another one
+ * than that of the lane in which they were chosen.
+ */
+export function settingsFor(text: string, runRule: string): string {
+  const settings = readSettings(text);
+  const rule = settings.get("unmasker") ?? runRule;
+  for (const key of settings.keys())
+    if (key.includes(".") && !key.startsWith(rule + ".")) settings.delete(key);
+  return writeSettings(settings);
+}
+
 /** The settings as a text without commas, which stand between the choices of a link. */
 export function writeSettings(settings: ReadonlyMap<string, string>): string {
   const found = new URLSearchParams([...settings]);

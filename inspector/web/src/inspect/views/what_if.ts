@@ -10,6 +10,7 @@ import {
   DIFFERENCES,
   OUTCOMES,
   scoreWords,
+  settingsFor,
   whatIfRows,
   whatIfSentence,
   type WhatIfData,
@@ -19,14 +20,23 @@ import { WhatIfForm } from "../what_if_form.ts";
 
 const NO_SERVER =
   "A replay file has no server, and the rule that chooses the tokens is the engine's own. Open the run in the app to ask what a step would have committed.";
+const CAUSAL =
+  "This lane is decoded autoregressively: each forward commits the next token, so there is no rule that could have chosen others.";
 /** Rows of the table beyond those that either result commits. */
 const OTHERS = 24;
 
 const FORMS = new WeakMap<Panel, WhatIfForm>();
 
+/** The settings that the lane of the cursor can have: both lanes share what was chosen. */
+function settingsOf(panel: Panel): string {
+  const { unmasker } = panel.frame;
+  const chosen = panel.choice("settings");
+  return unmasker ? settingsFor(chosen, unmasker) : chosen;
+}
+
 /** What a step would have committed, and whether that is certain. */
 function queryOf(panel: Panel): Query {
-  const settings = panel.choice("settings");
+  const settings = settingsOf(panel);
   const query: Query = { view: "what_if", part: "step", step: panel.spot.step };
   return settings ? { ...query, settings } : query;
 }
@@ -35,6 +45,7 @@ function queryOf(panel: Panel): Query {
 export const whatIf: View = {
   title: "What if",
   level: "steps",
+  causal: CAUSAL,
   about:
     "The tokens that the step at the cursor would have committed with another threshold, factor, score, temperature or rule, beside those that it did commit. " +
     "The engine's own rule chooses again from what the step proposed, so no forward is computed.",
@@ -54,12 +65,17 @@ export const whatIf: View = {
     if (!found) return;
     fault.hidden = !isMissing(found);
     result.hidden = isMissing(found);
+    const run = panel.cursor.lane + panel.inspector.key;
     if (isMissing(found)) {
+      box.hidden = box.dataset.run !== run; // it is filled for another run
       write(fault, found.missing);
+      removeBranch(panel);
       return;
     }
     const data = documentOf<WhatIfData>(found);
-    formOf(panel, box).draw(data, panel.cursor.lane + panel.inspector.key);
+    box.hidden = false;
+    box.dataset.run = run;
+    formOf(panel, box).draw(data, run);
     drawBranch(panel, data);
     drawResult(panel, result, data);
   },
@@ -95,7 +111,14 @@ function drawReset(panel: Panel): void {
     });
     box.append(key);
   }
-  key.setAttribute("aria-disabled", String(!panel.choice("settings")));
+  key.setAttribute("aria-disabled", String(!settingsOf(panel)));
+}
+
+/** Remove the key that branches: no answer has its settings. */
+function removeBranch(panel: Panel): void {
+  const box = keysOf(panel);
+  box.querySelector("[data-what-if=branch]")?.remove();
+  delete box.dataset.key;
 }
 
 /** The key that branches with the settings of an answer. */
