@@ -280,6 +280,19 @@ def test_a_late_race_is_waited_for_and_comes_where_the_reader_is(course):
     assert answer(page, "2").startswith("Not yet.")
 
 
+def test_no_race_is_shown_before_the_first_one_comes_and_the_reader_is_told_when(app, new_page):
+    page = new_page().page
+    race, said = page.locator("#ds-learn .ds").first, page.locator("[data-lesson-verdict]")
+    with late(page):
+        page.goto(f"{app.url}/?lesson=masks")
+        page.locator("[data-lesson-number]").fill("1")
+        page.locator("[data-lesson-check]").click()
+        said.get_by_text("is not here yet").wait_for()
+        assert not race.is_visible()
+    said.get_by_text("is here now").wait_for()
+    assert race.is_visible()
+
+
 def test_the_embedded_models_are_described(course):
     course.locator("#ds-suite > button").click()
     course.locator("#ds-suite-curve .js-plotly-plot").wait_for()

@@ -32,6 +32,7 @@ import { browserStorage, Ticks } from "./ticks.ts";
 
 const UNREAD = "The server did not answer. Choose the lesson again, or load the page again.";
 const READING = "The race of this lesson is not here yet. Check again when you see it.";
+const HERE = "The race of this lesson is here now. Look at it, then check again.";
 
 /** A lesson with the reader's progress and its entry in the list. */
 interface Entry {
@@ -196,7 +197,7 @@ export class Learn {
     const teachers = this.now === null;
     this.find("teachers").hidden = !teachers;
     this.find("lesson-box").hidden = teachers;
-    this.drawRace(!teachers);
+    this.drawRace(!teachers && this.laneB !== ""); // before the first race there is none to show
   }
 
   private drawRace(shown: boolean): void {
@@ -285,6 +286,7 @@ export class Learn {
     if (lane.start) transport.show(lane, Math.min(wanted.step + 1, lane.rows.length));
     this.start = JSON.stringify(inspector.cursor.pinned);
     this.opening = null;
+    this.renewVerdict();
     this.note();
   }
 
@@ -364,6 +366,13 @@ export class Learn {
 
   private shows(lesson: Lesson): boolean {
     return this.now?.lesson === lesson;
+  }
+
+  /** Replace what was said while the race was missing. */
+  private renewVerdict(): void {
+    const said = this.find("lesson-verdict").textContent;
+    if (said === READING) this.drawVerdict("ask", HERE);
+    else if (said === UNREAD) this.drawVerdict("ask", "");
   }
 
   /** Say whether an answer is right, or ask for one. */
