@@ -29,9 +29,9 @@ def advice_document(advice: Advice) -> dict[str, Any]:
     """Advice as plain data.
 
     `request` (without the prompts), `environment`, `finished`, `chosen` (None: plain decoding),
-    `front`, and `caches`: of each the size of its grid, runs of the search, runs that the whole
-    grid would need, rank correlations of the predictions, every setting measured in the search, the
-    settings of the final test, and what was not tested.
+    `front`, and `caches`: of each its title, the size of its grid, runs of the search, runs that
+    the whole grid would need, rank correlations of the predictions, every setting measured in the
+    search, the settings of the final test, and what was not tested.
     """
     request, chosen = advice.request, advice.chosen()
     asked = {
@@ -199,6 +199,7 @@ def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
     search, prompts = found.search, len(advice.request.search_prompts)
     return {
         "cache": name,
+        "title": _title(name),
         "grid": search.grid,
         "grid_runs": search.grid * prompts,
         "runs": search.runs,
@@ -256,7 +257,7 @@ def _row(cache: str, found: CacheAdvice, name: str, own: Measured, front: bool) 
 def _searched(name: str, found: CacheAdvice) -> str:
     """A sentence on the size of a search, and how well the prediction ranked its settings."""
     search, ranks = found.search, found.search.correlations()
-    said = f"{name}: {search.runs} runs chose among {search.grid} settings"
+    said = f"{_title(name)}: {search.runs} runs chose among {search.grid} settings"
     words = [
         f"{ranks[key]:.2f} for {what}"
         for key, what in (("kept", "what is kept"), ("time", "the time"))

@@ -34,6 +34,7 @@ const ADVICE: Advice = {
   caches: [
     {
       cache: "dual",
+      title: "Fast-dLLM dual cache",
       grid: 10,
       grid_runs: 40,
       runs: 8,
@@ -105,9 +106,12 @@ test("a search says what it was asked for", () => {
 
 test("a search says its size against the grid and how its predictions ranked", () => {
   const text = searchedWords(ADVICE.caches[0]);
-  assert.match(text, /8 runs chose among 10 settings; all of them would be 40 runs \(20 %\)/);
+  assert.match(
+    text,
+    /^Fast-dLLM dual cache: 8 runs chose among 10 settings; all of them would be 40 runs \(20 %\)/,
+  );
   const before = searchedWords({ ...ADVICE.caches[0], runs: 0 });
-  assert.match(before, /^dual: no candidate of 10 settings was run yet/);
+  assert.match(before, /^Fast-dLLM dual cache: no candidate of 10 settings was run yet/);
   assert.match(text, /over 5 settings: 0\.50 for what is kept;/);
   assert.match(text, /6 runs of settings drawn at random\.$/);
 });

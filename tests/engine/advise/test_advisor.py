@@ -57,6 +57,8 @@ def test_advice_holds_measured_settings_of_new_prompts(advised):
     assert json.loads(json.dumps(document)) == document
     assert document["finished"]
     (dual,) = document["caches"]
+    assert dual["title"] == "Fast-dLLM dual cache"
+    assert "Fast-dLLM dual cache: " in advice_table(advice)
     assert all(row["prompts"] == 4 for row in dual["held_back"])
     assert {"published", "searched"} == {row["from"] for row in dual["searched"]}
     assert dual["runs"] <= dual["grid_runs"]

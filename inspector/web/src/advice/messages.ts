@@ -32,6 +32,7 @@ export interface Measured {
 /** What is known of a cache method. */
 export interface CacheAdvice {
   cache: string;
+  title: string;
   grid: number;
   grid_runs: number;
   runs: number;

@@ -82,8 +82,8 @@ export function searchedWords(one: CacheAdvice): string {
   const of = plural(one.grid, "setting");
   const parts = [
     one.runs
-      ? `${one.cache}: ${plural(one.runs, "run")} chose among ${of}; all of them would be ${plural(one.grid_runs, "run")} (${percent(share)})`
-      : `${one.cache}: no candidate of ${of} was run yet`,
+      ? `${one.title}: ${plural(one.runs, "run")} chose among ${of}; all of them would be ${plural(one.grid_runs, "run")} (${percent(share)})`
+      : `${one.title}: no candidate of ${of} was run yet`,
   ];
   const { kept, time, settings } = one.correlations;
   const ranks = [
