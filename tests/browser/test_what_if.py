@@ -76,6 +76,12 @@ def test_another_threshold_is_seen_at_once_and_one_click_branches_with_it(
     reset.press("Enter")
     said.get_by_text("the run's own settings").wait_for()
     assert field.input_value() == "0.9"
+    page.get_by_role("combobox", name="Unmasker", exact=True).select_option("guided")
+    box = page.get_by_role("checkbox", name="Multi chunk")
+    box.wait_for()
+    assert box.evaluate("e => getComputedStyle(e).appearance") == "auto"  # its mark is seen
+    reset.press("Enter")
+    said.get_by_text("the run's own settings").wait_for()
     slider = page.get_by_role("slider", name="Threshold")
     slider.press("End")
     said.get_by_text("would have committed 1 token").wait_for()

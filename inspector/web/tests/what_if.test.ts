@@ -4,6 +4,7 @@ import type { NdArray } from "../src/inspect/arrays.ts";
 import {
   certaintyWords,
   chanceWords,
+  knobLabel,
   scoreWords,
   settingsFor,
   sliderRange,
@@ -127,6 +128,11 @@ test("a score that ranks last has no number", () => {
   assert.equal(scoreWords(-0.25), "-0.2500");
   assert.deepEqual([-0, -0.00001, 0].map(scoreWords), ["0.0000", "0.0000", "0.0000"]);
   assert.equal(scoreWords(NaN), "–");
+});
+
+test("a knob has the label of the settings form", () => {
+  assert.equal(knobLabel({ label: "multi chunk" }), "Multi chunk");
+  assert.equal(knobLabel({ label: "Speculation block" }), "Speculation block");
 });
 
 test("a lane gets the settings of its own rule, and both lanes those of a chosen one", () => {

@@ -154,6 +154,11 @@ export function scoreWords(score: number): string {
   return Number(text) === 0 ? text.replace("-", "") : text;
 }
 
+/** The label of a knob as in the settings form, which begins with a capital. */
+export function knobLabel({ label }: Pick<WhatIfKnob, "label">): string {
+  return label.charAt(0).toUpperCase() + label.slice(1);
+}
+
 /** The settings of a text, by name. */
 export function readSettings(text: string): Map<string, string> {
   return new Map(new URLSearchParams(text));

@@ -1,6 +1,7 @@
 /** The form of a what-if: the rule, its knobs and the temperature. */
 import { make, write } from "../base/dom.ts";
 import {
+  knobLabel,
   sliderRange,
   withRule,
   withSetting,
@@ -70,7 +71,7 @@ export class WhatIfForm {
       this.actions.change(withRule(this.actions.settings(), list.value, run_rule));
     });
     this.inputs.set("unmasker", [list]);
-    return this.labelled("Rule", [list], "");
+    return this.labelled("Unmasker", [list], "");
   }
 
   /** A row of a knob; null for one that has neither a range nor choices. */
@@ -83,7 +84,7 @@ export class WhatIfForm {
       input.addEventListener("input", () => this.take(knob.name, rule, input));
     }
     this.inputs.set(knob.name, inputs);
-    return this.labelled(knob.label, inputs, runWords(knob));
+    return this.labelled(knobLabel(knob), inputs, runWords(knob));
   }
 
   private inputsOf(knob: WhatIfKnob): Input[] {

@@ -47,7 +47,7 @@ export const whatIf: View = {
   level: "steps",
   causal: CAUSAL,
   about:
-    "The tokens that the step at the cursor would have committed with another threshold, factor, score, temperature or rule, beside those that it did commit. " +
+    "The tokens that the step at the cursor would have committed with another threshold, factor, score, temperature or unmasker, beside those that it did commit. " +
     "The engine's own rule chooses again from what the step proposed, so no forward is computed.",
   branching: "One click continues from before that step with these settings.",
   controls: [{ name: "settings", label: "Settings", kept: true, value: "" }],
