@@ -268,7 +268,7 @@ def test_the_race_of_nothing_is_refused(press, tab, request_of, change):
 def upload(tab, request_of, tmp_path, who):
     path = tmp_path / f"{who}.jsonl"
     size = path.write_text(f'{{"prompt": "{who}"}}\n')
-    assert tab.sources.take_file(request_of(who), str(path)) == "1 prompts, 0 with an answer."
+    assert tab.sources.take_file(request_of(who), str(path)) == "1 prompt, 0 with an answer."
     return size
 
 

@@ -48,7 +48,7 @@ class PromptSources:
             self._files[who] = data
             while len(self._files) > KEPT_FILES or self._bytes() > KEPT_BYTES:
                 self._files.popitem(last=False)
-        return f"{prompts} prompts, {answers} with an answer."
+        return f"{prompts} {'prompt' if prompts == 1 else 'prompts'}, {answers} with an answer."
 
     def _bytes(self) -> int:
         return sum(map(len, self._files.values()))
