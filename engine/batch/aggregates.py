@@ -101,7 +101,8 @@ class Aggregates:
         for name, moments in self._moments.items():
             moments.add(values[name])
         self._committed += np.bincount(np.minimum(own, MAX_TOKENS), minlength=MAX_TOKENS + 1)
-        guided = arrays["guided_count"][:, GUIDED.index("accepted")]
+        counts = arrays["guided_count"]
+        guided = counts[counts[:, GUIDED.index("drafted")] > 0, GUIDED.index("accepted")]
         self._accepted += np.bincount(np.minimum(guided, MAX_TOKENS), minlength=MAX_TOKENS + 1)
         self.keys.add(key)
 

@@ -107,6 +107,16 @@ def _probed(found: ProbeStep, step: int, row: int) -> dict[str, np.ndarray]:
     return new | {"probe_position": found.positions, "probe_tv": found.tv, "probe_top": found.top}
 
 
+def without_guider(count: int) -> dict[str, np.ndarray]:
+    """The guided rows of `count` steps that draft nothing: they compute rows of known tokens."""
+    return {
+        "guided_count": np.zeros((count, len(GUIDED)), np.int32),
+        "guided_nll": np.full(count, np.nan, np.float32),
+        "guided_ms": np.zeros((count, 2), np.float64),
+        "guided_flops": np.zeros((count, 2), np.int64),
+    }
+
+
 def _guided_step(found: GuidedStep, step: int) -> dict[str, np.ndarray]:
     new: dict[str, np.ndarray] = {
         "guided_count": np.array([[getattr(found, name) for name in GUIDED]], np.int32),

@@ -63,7 +63,8 @@ class Tally:
             setattr(self, name, getattr(self, name) + getattr(event, name))
         self.ms_so_far.append(self.total_ms)
         if event.guided is not None:
-            self.guided.update({name: getattr(event.guided, name) for name in SUMMED_GUIDED})
+            found = {name: getattr(event.guided, name) for name in SUMMED_GUIDED}
+            self.guided.update(found | {"steps": 1})
 
     @property
     def total_ms(self) -> float:
@@ -123,7 +124,7 @@ class Tally:
             "gflops_guider_prefill": sums["prefill_flops"] / 1e9,
             "tokens_per_nfe": tokens / self.steps,
             "tokens_per_guider_forward": tokens / forwards,
-            "accepted": sums["accepted"] / self.steps,
-            "fallback_rate": sums["fell_back"] / self.steps,
+            "accepted": sums["accepted"] / sums["steps"],
+            "fallback_rate": sums["fell_back"] / sums["steps"],
             "straddle_loss": sums["straddle_loss"],
         }

@@ -301,12 +301,12 @@ class Trace:
         self._max_steps = _max_steps(event.spec)
 
     def _step(self, event: StepEvent) -> None:
-        for name, rows in columns.of_step(event, self._probes).items():
-            if name not in self._growing:
-                per_step = SCHEMA[name][1][0] in PER_STEP
-                capacity = self._max_steps if per_step else FIRST_ROWS
-                self._growing[name] = GrowingArray(SCHEMA[name][0], capacity)
-            self._growing[name].append(rows)
+        guided = len(self._growing.get("guided_count", ()))
+        if event.guided is not None and guided < self.steps:
+            self._add(columns.without_guider(self.steps - guided))
+        elif event.guided is None and guided:
+            self._add(columns.without_guider(1))
+        self._add(columns.of_step(event, self._probes))
         found = event.recording
         if found is not None and found.cells is not None:
             self._arrays |= columns.of_cells(found.cells)
@@ -315,6 +315,15 @@ class Trace:
         self._pieces |= event.pieces
         if event.guided is not None:
             self._guider_pieces |= event.guided.pieces
+
+    def _add(self, new: Mapping[str, np.ndarray]) -> None:
+        """Append rows to the growing arrays."""
+        for name, rows in new.items():
+            if name not in self._growing:
+                per_step = SCHEMA[name][1][0] in PER_STEP
+                capacity = self._max_steps if per_step else FIRST_ROWS
+                self._growing[name] = GrowingArray(SCHEMA[name][0], capacity)
+            self._growing[name].append(rows)
 
     def _rows(self) -> dict[str, np.ndarray]:
         """The arrays without those of the token bytes."""

@@ -34,6 +34,7 @@ def guider(trace: Trace) -> dict[str, Any]:
       the token was not drafted;
     - `drafted`, `accepted` [S]: numbers of tokens; `mean` [S]: the mean of `accepted` so far;
     - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
+      these three are of the steps that draft tokens;
     - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
       guider's FLOPs (see `break_even`);
     - `numbers`: sums and shares of the run;
@@ -73,14 +74,15 @@ def acceptance(trace: Trace) -> dict[str, Any]:
     verdicts.check(trace)
     arrays, accepted, tokens = trace.arrays(), column(trace, "accepted"), own_commits(trace)
     flops = arrays["flops"].sum(1) - arrays["flops"][:, PART]
-    counts = np.bincount(accepted)
+    asked = column(trace, "drafted") > 0  # the others compute rows of known tokens
+    counts = np.bincount(accepted[asked], minlength=1)
     steps = np.arange(1, trace.steps + 1)
     return {
         "drafted": column(trace, "drafted").astype(np.int32),
         "accepted": accepted.astype(np.int32),
-        "mean": (np.cumsum(accepted) / steps).astype(np.float32),
+        "mean": (np.cumsum(accepted) / np.maximum(np.cumsum(asked), 1)).astype(np.float32),
         "histogram": counts.astype(np.int32),
-        "survival": (counts[::-1].cumsum()[::-1] / len(accepted)).astype(np.float32),
+        "survival": (counts[::-1].cumsum()[::-1] / max(asked.sum(), 1)).astype(np.float32),
         "reached": (np.cumsum(tokens) / steps).astype(np.float32),
         "needed": break_even(arrays["guided_flops"][:, 0], flops),
     }
@@ -159,6 +161,7 @@ def numbers(trace: Trace) -> dict[str, float | int | None]:
     names = ("drafted", "accepted", "judged", "straddle_loss", "forwards", "fed", "prefilled")
     sums: dict[str, float | int | None] = {name: int(column(trace, name).sum()) for name in names}
     judged, tokens = column(trace, "judged"), int(own_commits(trace).sum())
+    drafting = int((column(trace, "drafted") > 0).sum())
     kl, nll = arrays["draft_kl"], arrays["guided_nll"].astype(float)
     weighed = np.where(np.isnan(nll), 0, nll) @ judged
     total = float(arrays["flops"].astype(float).sum())
@@ -169,7 +172,7 @@ def numbers(trace: Trace) -> dict[str, float | int | None]:
     spent = arrays["guided_flops"].astype(float).sum(0)
     return sums | shares | {
         "tokens": tokens,
-        "fallback_rate": ratio(float(column(trace, "fell_back").sum()), trace.steps),
+        "fallback_rate": ratio(float(column(trace, "fell_back").sum()), drafting),
         "nll": ratio(weighed, judged[~np.isnan(nll)].sum()),
         "kl": ratio(float(np.nansum(kl.astype(float))), np.isfinite(kl).sum()),
         "per_forward": ratio(tokens, int(arrays["forwards"].sum())),

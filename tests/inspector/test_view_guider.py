@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
+from engine.config.spec import RunSpec
 from engine.core.events import PARTS
+from engine.core.files import ASSETS
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.page_data.lane_card import guider_facts
 from inspector.views import guider as view
@@ -54,6 +58,24 @@ def test_rates_are_counts_of_the_steps():
     assert told["tokens"] == 2 + 1 + 3, "what is filled after the end is not counted"
     assert told["per_forward"] == told["per_guider_forward"] == 2
     assert told["prefilled"] == 4
+
+
+def test_steps_that_draft_nothing_count_in_no_rate():
+    spec = RunSpec(
+        model="tiny-block", prompt="Tom has 3 apples. Tom buys 4. How many apples does Tom have?",
+        gen_length=32, block_length=16, unmasker="guided", cache="frozen",
+    )  # fmt: skip
+    trace = Trace()
+    for event in Session(embedded_models(ASSETS)).run(spec):
+        trace.append(event)
+    found = view.guider(trace)
+    drafted, taken = unpacked(found["drafted"]), unpacked(found["accepted"])
+    asked = drafted > 0
+    assert 0 < asked.sum() < trace.steps
+    assert unpacked(found["histogram"]).sum() == asked.sum()
+    assert unpacked(found["survival"])[0] == 1
+    assert unpacked(found["mean"])[-1] == pytest.approx(taken[asked].mean())
+    assert (unpacked(found["cells"])[~asked] == verdicts.NOT_DRAFTED).all()
 
 
 def test_break_even_is_one_and_the_guider_for_all_else():

@@ -53,6 +53,23 @@ def recorded(session):
     return events_of(session, guided_spec(record="steps", cache="freecache"))
 
 
+@pytest.mark.parametrize("cache", ["frozen", "sub_block"])
+def test_steps_that_draft_nothing_have_a_row_too_and_the_trace_is_read_again(session, cache):
+    spec = guided_spec(model="tiny-block", cache=cache, gen_length=32)
+    whole = trace_of(events_of(session, spec))
+    start = BranchStart("whole", whole.steps - 1, ())
+    branch = trace_of(events_of(session, replace(spec, start=start), {"whole": whole}))
+    for trace in (whole, branch):
+        arrays = Trace.from_bytes(trace.to_bytes()).arrays()
+        counts, own = arrays["guided_count"], np.isfinite(arrays["commit_confidence"])
+        assert len(counts) == len(arrays["guided_nll"]) == trace.steps
+        drafting = np.flatnonzero(counts[:, GUIDED.index("drafted")])
+        assert drafting.tolist() == np.unique(arrays["commit_step"][own]).tolist()
+        assert len(drafting) < trace.steps
+        accepted = counts[drafting, GUIDED.index("accepted")]
+        assert trace.meta["metrics"]["accepted"] == pytest.approx(accepted.mean())
+
+
 def test_a_guided_run_answers_correctly_in_few_steps(session):
     problem = session.problem(3, family="short_problems")
     plain = events_of(session, guided_spec(unmasker="quota", prompt=problem["prompt"]))[-1]

@@ -49,7 +49,8 @@ export function acceptanceRate(panel: Panel, data: Guided): void {
   const { steps, first } = panel.frame;
   const xs = placesOf(steps, first);
   const [taken, mean] = [Array.from(data.accepted.values), Array.from(data.mean.values)];
-  const fell = xs.filter((x) => taken[x - first - 1] === 0);
+  const drafted = data.drafted.values;
+  const fell = xs.filter((x) => taken[x - first - 1] === 0 && drafted[x - first - 1] > 0);
   const most = Math.max(1, ...taken);
   const { mark } = inks(panel.root);
   panel.figure("guider-rate").root.classList.add("ds-wide");
@@ -71,9 +72,10 @@ export function acceptanceRate(panel: Panel, data: Guided): void {
     ],
     words: (x) => {
       const s = stepAt(x, steps, first);
-      const drafted = plural(data.drafted.values[s], "drafted token");
-      const so = mean[s].toFixed(2);
-      return `Step ${panel.number(s)}: ${taken[s]} of ${drafted} accepted, ${so} per step so far`;
+      const so = mean[s].toFixed(2) + " per step so far";
+      if (!drafted[s]) return `Step ${panel.number(s)}: nothing drafted, ${so}`;
+      const tokens = plural(drafted[s], "drafted token");
+      return `Step ${panel.number(s)}: ${taken[s]} of ${tokens} accepted, ${so}`;
     },
     height: 190,
   });
