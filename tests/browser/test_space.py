@@ -66,6 +66,7 @@ def test_what_is_beyond_is_refused_in_the_page_and_by_the_api(site, new_page):
     race = new_page().open(site.link(gen_length="544", **{"a.steps": "544"}))
     race.planned("Answer length: 544 is more than this public page allows; at most 512")
     race.page.locator("#ds-run[disabled]").wait_for()
+    assert "once these settings can be run" in race.page.locator("[data-question]").inner_text()
     shape = {k: v for k, v in SMALL.items() if "." not in k} | {"gen_length": 64, "steps": 64}
     shape |= {"block_length": 16, "prompt": PROMPT * 70}
     with pytest.raises(AppError, match="shorten it to 4000"):

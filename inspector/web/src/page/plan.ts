@@ -9,6 +9,7 @@ import type { LaneName } from "../race/messages.ts";
 import { EstimatePart, type Choices } from "./estimate.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
 
+const NO_PROBLEM = "It is shown here once these settings can be run.";
 /** Milliseconds: a link, a preset or another model changes many settings at once. */
 const GATHERING = 50;
 
@@ -104,6 +105,7 @@ export class Plan {
     if (!plan.ok) {
       this.field.value = "";
       this.estimate.clear();
+      if (this.question === null) this.find("[data-question]").textContent = NO_PROBLEM;
       return;
     }
     const seen = new Set<string>();
