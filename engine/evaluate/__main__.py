@@ -119,7 +119,7 @@ def _evaluate(
     questions = exam_questions(args.problems, spec.seed, args.shots, args.family)
     samples = shared.evaluate(model, spec, questions, args.batch, not args.gen_length)
     row = rates_removed(summarise(spec, [one.result for one in samples]), samples)
-    row |= {"family": args.family, "shots": args.shots, "batch": args.batch}
+    row |= _of_exam(args)
     shown = ("problems", "accuracy", "standard_error", "nfe", "tokens_per_forward", "tokens_per_s")
     method = f"cache {spec.cache}, unmasker {spec.unmasker}"
     decoder = model.name if isinstance(model, Guider) else spec.model
@@ -127,6 +127,11 @@ def _evaluate(
     lines += [f"  {name:20}{row[name]:10.4f}" for name in shown if row[name] is not None]
     document = {"environment": environment.describe(spec, model.digest), "rows": [row]}
     return document, "\n".join(lines)
+
+
+def _of_exam(args: argparse.Namespace) -> dict[str, Any]:
+    """What every row says of its exam."""
+    return {"family": args.family, "shots": args.shots, "batch": args.batch}
 
 
 def _compare(
@@ -156,10 +161,11 @@ def _compare(
     if processes.is_main:
         speed = comparison.time_prompts(pool.load_to_run, specs, long_prompts)
     processes.barrier()
+    known = _of_exam(args)
     document = {
         "environment": environment.describe(base, digest),
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
-        "rows": [row | {"family": args.family, "speed": speed.get(row["name"])} for row in rows],
+        "rows": [row | known | {"speed": speed.get(row["name"])} for row in rows],
     }
     return document, _text(document, specs, args, questions, long_prompts)
 
@@ -191,7 +197,13 @@ def _text(
     timed: Questions,
 ) -> str:
     """The table of `questions` and `timed` ones, its conditions and the command that made it."""
-    where, rows = document["environment"], document["rows"]
+    where, rows, speed = document["environment"], document["rows"], ""
+    if timed:
+        speed = (
+            "From `forwards` on: another, longer task "
+            f"({comparison.timed_length(specs)}-token answers, {example_counts(timed)}, "
+            f"{args.timed} prompts, one at a time), ratios to the first row side by side. "
+        )
     shown = [
         one | {"speed": row["speed"]}
         for one, row in zip(comparison.by_family({args.family: rows}), rows, strict=True)
@@ -199,10 +211,7 @@ def _text(
     return (
         f"{comparison.markdown(shown)}\n{args.problems} held-out problems, the same for every row, "
         f"{example_counts(questions)} before each; "
-        f"{DAGGER_NOTE} End of text: {specs[0].spec.eos}. "
-        "From `forwards` on: another, longer task "
-        f"({comparison.timed_length(specs)}-token answers, {example_counts(timed)}, "
-        f"{args.timed} prompts, one at a time), ratios to the first row side by side. "
+        f"{DAGGER_NOTE} End of text: {specs[0].spec.eos}. {speed}"
         f"{where['device_name']}, {where['threads']} thread(s), {where['dtype']}, torch "
         f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`.\n\n`{document['command']}`\n"
     )

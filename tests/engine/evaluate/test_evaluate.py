@@ -20,6 +20,7 @@ from engine.models.loading.families import embedded_models
 from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
+from engine.tiny.suite import DEFAULT_FAMILY
 from tests.support.micro import ROOT
 
 
@@ -169,6 +170,18 @@ def test_many_settings_are_compared_with_the_first(tmp_path, capsys):
     assert rash["speed"]["text_nfe"] <= rash["speed"]["nfe"]
     assert rash["speed"]["text_speed_up"] > 1
     assert "| again " in (tmp_path / "table.md").read_text()
+
+
+def test_a_table_says_what_was_measured_and_its_rows_name_their_exam(tmp_path, capsys):
+    rows = [{"name": "all at once", "unmasker": "threshold", "threshold.threshold": 0.0}]
+    path = tmp_path / "specs.json"
+    path.write_text(json.dumps(rows))
+    main(["--specs", str(path), "--problems", "1", "--shots", "1", "--timed", "0", "--json"])
+    *text, last = capsys.readouterr().out.splitlines()
+    assert "longer task" not in "\n".join(text)
+    assert "End of text: official. " in "\n".join(text)
+    (row,) = json.loads(last)["rows"]
+    assert (row["family"], row["shots"], row["batch"], row["speed"]) == (DEFAULT_FAMILY, 1, 1, None)
 
 
 def test_rows_of_a_table_share_their_end_of_text_rule():
