@@ -74,11 +74,11 @@ def compared(chosen: Row, other: Row) -> dict[str, Any]:
     """The chosen setting against another one on the same problems.
 
     `ratio` is the median over the problems of the ratio of both speed-ups over plain decoding,
-    `low` and `high` the 95 % bootstrap interval of the mean logarithm's power; `gained`, `lost` and
-    `p` are those of McNemar's test.
+    `low` and `high` its 95 % bootstrap interval; `gained`, `lost` and `p` are those of McNemar's
+    test.
     """
     ratios = np.array(chosen["speed_ups"]) / np.array(other["speed_ups"])
-    low, high = np.exp(bootstrap_interval(np.log(ratios).tolist()))
+    low, high = bootstrap_interval(ratios.tolist(), statistic=np.median)
     gained, lost = discordant(zip(other["right"], chosen["right"], strict=True))
     return {
         "name": other["name"], "ratio": float(np.median(ratios)), "low": float(low),

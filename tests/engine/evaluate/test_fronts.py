@@ -65,6 +65,12 @@ def test_answers_gained_and_lost_are_paired():
     assert (row["gained"], row["lost"]) == (2, 1)
 
 
+def test_a_ratio_is_within_its_interval_which_a_few_slow_problems_do_not_move():
+    own = {"name": "own", "speed_ups": [2.0] * 17 + [0.1] * 3, "right": [1] * 20}
+    row = compared(own, {"name": "b", "speed_ups": [1.0] * 20, "right": [1] * 20})
+    assert (row["low"], row["ratio"], row["high"]) == (2, 2, 2)
+
+
 def test_no_chosen_setting_does_not_meet_the_bar():
     assert method(chosen=None)["bar"] == {"budget": 0.1, "met": False}
 
