@@ -217,10 +217,10 @@ def _steps(
         phase["step"] += 1
         phase["tokens"] += batch.ids.numel()
         sums += torch.stack((loss.detach(), right, torch.ones_like(right)))
+        now = time.time()
+        phase["seconds"] += now - clock
+        clock = now
         if phase["step"] % 20 == 0:
-            now = time.time()
-            phase["seconds"] += now - clock
-            clock = now
             log_progress(args.out, phase, sums.tolist())
             sums.zero_()
         yield

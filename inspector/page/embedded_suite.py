@@ -25,7 +25,9 @@ def build_embedded_suite(handlers: Handlers) -> None:
     with gr.Accordion(title, open=False, elem_id="ds-suite"):
         gr.Markdown(INTRODUCTION + "\n\n".join(map(_family, found["families"])))
         gr.Markdown(f"### How they were trained\n\n{_training(found['models'])}")
-        gr.Plot(loss_figure(found["models"]), show_label=False, elem_id="ds-suite-curve")
+        drawn = [one for one in found["models"] if one["curve"]]
+        if drawn:  # a training of a few steps has no curve
+            gr.Plot(loss_figure(drawn), show_label=False, elem_id="ds-suite-curve")
         gr.Markdown(f"### Limits of each model\n\n{found['limits']}")
 
 

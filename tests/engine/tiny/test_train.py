@@ -68,6 +68,12 @@ def test_rows_that_were_logged_after_the_saved_step_are_logged_again(tmp_path):
     assert not log.read_text()
 
 
+def test_the_time_of_the_steps_after_the_last_log_line_counts(tmp_path):
+    train("run", "--kind", "causal", "--steps", "2", "--out", str(tmp_path), *SMALL)
+    (phase,) = torch.load(tmp_path / "state.pt", weights_only=True)["phases"]
+    assert phase["seconds"] > 0
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A masked run of two steps."""
