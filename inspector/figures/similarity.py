@@ -82,9 +82,11 @@ def groups(trace: Trace) -> list[str]:
     """The names of a trace's groups of positions: `prompt`, `block 1`, …, `block 4 (last)`."""
     sizes = frame(trace)
     start, block = sizes["prompt"] - sizes["shared"], sizes["block"]
-    last = -(-(sizes["positions"] - start) // block)
+    ranges = trace.arrays()["similarity_group"]
+    end = int(ranges[:, 1].max(initial=start))  # of the answer; text after it is in no group
+    last = -(-(end - start) // block)
     names = []
-    for low in trace.arrays()["similarity_group"][:, 0].tolist():
+    for low in ranges[:, 0].tolist():
         place = (low - start) // block + 1
         tail = " (last)" if place == last > 1 else ""
         names.append("prompt" if low < start else f"block {place}{tail}")

@@ -134,6 +134,15 @@ def test_groups_are_named_as_on_the_page():
     assert similarity.groups(shared) == names
 
 
+def test_text_after_the_answer_is_no_block():
+    arrays = plain().arrays()
+    names = ("canvas", "prompt_mask", "fixed_mask")
+    behind = {name: np.concatenate((arrays[name], arrays[name][-8:])) for name in names}
+    trace = changed(plain(), **behind)
+    assert similarity.groups(trace)[-1] == "block 4 (last)"
+    assert similarity.groups(example("a")) == []
+
+
 def test_steps_that_were_not_compared_leave_a_gap_in_the_axes():
     trace = plain()
     arrays = trace.arrays()
