@@ -146,8 +146,8 @@ def _compare(
         NamedSpec(one.name, replace(one.spec, device=processes.device(one.spec.device)))
         for one in check_rules(read_specs(args.specs, base))
     ]
-    pool, base = ModelPool(folders), replace(base, device=processes.device(base.device))
-    digest, info = pool.load_to_run(base).digest, pool.run_info(base)
+    pool, first = ModelPool(folders), specs[0].spec
+    digest, info = pool.load_to_run(first).digest, pool.run_info(first)
     if args.timed and info is not None:
         comparison.timed_length(specs, info.max_length)
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
@@ -163,7 +163,7 @@ def _compare(
     processes.barrier()
     known = _of_exam(args)
     document = {
-        "environment": environment.describe(base, digest),
+        "environment": environment.describe(first, digest),
         "command": shlex.join(["python", "-m", "engine", "evaluate", *given]),
         "rows": [row | known | {"speed": speed.get(row["name"])} for row in rows],
     }
@@ -204,6 +204,7 @@ def _text(
             f"({comparison.timed_length(specs)}-token answers, {example_counts(timed)}, "
             f"{args.timed} prompts, one at a time), ratios to the first row side by side. "
         )
+    several = len({(one.spec.model, one.spec.dtype) for one in specs}) > 1
     shown = [
         one | {"speed": row["speed"]}
         for one, row in zip(comparison.by_family({args.family: rows}), rows, strict=True)
@@ -213,7 +214,8 @@ def _text(
         f"{example_counts(questions)} before each; "
         f"{DAGGER_NOTE} End of text: {specs[0].spec.eos}. {speed}"
         f"{where['device_name']}, {where['threads']} thread(s), {where['dtype']}, torch "
-        f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`.\n\n`{document['command']}`\n"
+        f"{where['torch']}, checkpoint `{where['checkpoint'][:12]}`"
+        f"{' (format and checkpoint of the first row)' * several}.\n\n`{document['command']}`\n"
     )
 
 

@@ -16,6 +16,7 @@ from engine.core.files import ASSETS
 from engine.evaluate.__main__ import main
 from engine.evaluate.comparison import _evaluate_one, time_prompts, timed_length
 from engine.evaluate.exam import evaluate, fitted, summarise
+from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
@@ -182,6 +183,22 @@ def test_a_table_says_what_was_measured_and_its_rows_name_their_exam(tmp_path, c
     assert "End of text: official. " in "\n".join(text)
     (row,) = json.loads(last)["rows"]
     assert (row["family"], row["shots"], row["batch"], row["speed"]) == (DEFAULT_FAMILY, 1, 1, None)
+
+
+def test_a_table_names_the_checkpoint_of_its_first_row(tmp_path, capsys):
+    at_once = {"model": "tiny-dream", "unmasker": "threshold", "threshold.threshold": 0.0}
+    rows = [{"name": d, "dtype": d} | at_once for d in ("bfloat16", "float32")]
+    path = tmp_path / "specs.json"
+    path.write_text(json.dumps(rows))
+    main(["--specs", str(path), "--problems", "1", "--timed", "0", "--json"])
+    *text, last = capsys.readouterr().out.splitlines()
+    where, digest = json.loads(last)["environment"], checkpoint_digest("tiny-dream")
+    assert (where["checkpoint"], where["dtype"]) == (digest, "bfloat16")
+    assert f"`{digest[:12]}` (format and checkpoint of the first row)." in "\n".join(text)
+
+
+def checkpoint_digest(name):
+    return Checkpoint(ASSETS / "models" / name).digest()
 
 
 def test_rows_of_a_table_share_their_end_of_text_rule():
