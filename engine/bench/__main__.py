@@ -74,12 +74,13 @@ def set_threads(count: str, case: CaseSpec) -> None:
     free_memory()
 
 
-def conditions(spec: RunSpec, rounds: int) -> str:
-    """Machine, versions and sizes of a measurement, as a sentence."""
-    where = environment.describe(spec, "")
+def conditions(rounds: int, *specs: RunSpec) -> str:
+    """Machine, versions and the sizes of all specs of a measurement, as a sentence."""
+    where = environment.describe(specs[0], "")
+    sizes = dict.fromkeys(f"{one.gen_length} in blocks of {one.block_length}" for one in specs)
     return (
         f"{where['device_name']}, {where['threads']} thread(s), torch {where['torch']}, {rounds} "
-        f"round(s); answer of {spec.gen_length} in blocks of {spec.block_length}."
+        f"round(s); answer of {' or '.join(sizes)}."
     )
 
 
@@ -88,7 +89,7 @@ def _cpu(args: argparse.Namespace) -> Report:
     set_threads(args.threads, cases[0])
     rows, _ = suite.run_cases(cases, args.rounds)
     spec = cases[0].spec
-    return Report(f"{report.table(rows)}\n{conditions(spec, args.rounds)}\n", {"rows": rows}, spec)
+    return Report(f"{report.table(rows)}\n{conditions(args.rounds, spec)}\n", {"rows": rows}, spec)
 
 
 def _gpu(args: argparse.Namespace) -> Report:
@@ -102,7 +103,7 @@ def _gpu(args: argparse.Namespace) -> Report:
     set_threads(args.threads, cases[0])
     rows, goals = suite.run_cases(cases, args.rounds, with_targets=True)
     spec = cases[0].spec
-    where = f"{spec.dtype}, prompt of {suite.GPU_PROMPT}, {conditions(spec, args.rounds)}\n"
+    where = f"{spec.dtype}, prompt of {suite.GPU_PROMPT}, {conditions(args.rounds, spec)}\n"
     tables = targets.table(goals), report.captured_table(rows), report.table(rows), where
     return Report("\n".join(tables), {"rows": rows, "targets": goals}, spec)
 
@@ -111,7 +112,7 @@ def _growth(args: argparse.Namespace) -> Report:
     first = next(suite.cpu_suite(args.device or "cpu"))
     set_threads(args.threads, first)
     rows = growth.measure_growth(first.spec.device, args.rounds)
-    where = f"{growth.base_sizes()}; {conditions(first.spec, args.rounds)}"
+    where = f"{growth.base_sizes()}; {conditions(args.rounds, first.spec)}"
     return Report(f"{growth.table(rows)}\n{where}\n", {"rows": rows}, first.spec)
 
 
@@ -129,7 +130,9 @@ def _model(args: argparse.Namespace) -> Report:
     set_threads(args.threads, cases[0])
     rows, _ = suite.run_cases(cases, args.rounds)
     spec = cases[0].spec
-    where = f"{rows[0]['prompt_tokens']} prompt tokens, {conditions(spec, args.rounds)}"
+    tokens = " or ".join(dict.fromkeys(str(row["prompt_tokens"]) for row in rows))
+    sizes = conditions(args.rounds, *(one.spec for one in cases))
+    where = f"{tokens} prompt tokens, {sizes}"
     return Report(f"{report.table(rows)}\n{where}\n", {"rows": rows}, spec)
 
 

@@ -70,6 +70,13 @@ def test_settings_of_a_file_run_on_a_shape_with_and_without_recorder(tmp_path, c
     assert sum(name in line for name in names for line in lines) >= 4
 
 
+def test_the_conditions_of_a_table_name_the_sizes_of_all_its_rows(tmp_path, capsys):
+    longer = {"gen_length": 12, "block_length": 4, "steps": 12}
+    specs = settings_file(tmp_path, {"name": "short"}, {"name": "long"} | longer)
+    lines, _ = command(capsys, "--model", LLADA, "--specs", specs, "--tokens", "5")
+    assert any("answer of 8 in blocks of 4 or 12 in blocks of 4." in line for line in lines)
+
+
 def test_a_checkpoint_decodes_a_problem_of_the_corpus(tmp_path, capsys):
     specs = settings_file(tmp_path, {"name": "one at once", "unmasker": "threshold"})
     folder = str(ROOT / "assets" / "models" / "tiny-llada")
