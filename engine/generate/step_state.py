@@ -118,7 +118,9 @@ class StepViewBuilder:
         needs, real = from_mask(rows if watched is None else watched)
         if watched is not None:
             real &= np.take_along_axis(rows, needs, 1)
-        needs = np.where(real.any(1, keepdims=True), needs, block.stop - 1)
+        # A finished sequence reads a row that another needs: a policy may plan no other rows.
+        finished = ~real.any(1)
+        needs[finished] = block.stop - 1 if finished.all() else needs[~finished][0, 0]
         device, left = self.canvas.device_ids.device, undecided[:, block].sum(1)
         state = HostState(masked, needs)
         return self._build(upload(masked, device), upload(needs, device), real, left, state, order)

@@ -1,5 +1,7 @@
 """Batches: each sequence decodes as it does alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from tests.support.micro import (  # fmt: skip
     Planned,
     Run,
     full_policies,
+    make_model,
     make_prompts,
     make_spec,
     micro_job,
@@ -55,6 +58,24 @@ def test_a_batch_with_unequal_prompts_equals_its_single_runs(family, changes):
         assert np.array_equal(batch.ids[row, 9:], single.ids[0, len(PROMPTS[row]) :])
         together = {place: what for (s, place), what in batch.reveals.items() if s == row}
         assert together == {place: what for (_, place), what in single.reveals.items()}
+
+
+@pytest.mark.parametrize("cache", ["frozen", "sub_block"])
+def test_a_finished_sequence_needs_no_row_that_a_step_before_the_block_lacks(cache):
+    """With shifted logits the first token of a block is predicted by the block before."""
+    model = make_model(
+        13, 1, 4, 3, attention="block_causal", block_size=4, block_sizes=(4,), stop_ids=(1, 2)
+    )
+    spec = make_spec(
+        gen_length=16, block_length=4, steps=16, unmasker="fast_dllm_v2", cache=cache, seed=25,
+        knobs={"fast_dllm_v2.threshold": 0.2},
+    )  # fmt: skip
+    for seed in (2, 7, 9):
+        prompts = make_prompts(4, 8, seed=seed)
+        batch = run(model, spec, prompts)
+        for row, prompt in enumerate(prompts):
+            single = run(model, replace(spec, seed=spec.seed + row), [prompt])
+            assert np.array_equal(batch.ids[row, 8:], single.ids[0, len(prompt) :])
 
 
 @pytest.mark.parametrize("cache", full_policies())
