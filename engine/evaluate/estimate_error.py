@@ -160,16 +160,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--write-readme: the table is that of the default models; leave out --models")
     torch.set_num_threads(1)
     try:
-        text, document = _measure(args.models or MODELS)
+        models = BenchModels()
+        text, document = _measure(models, args.models or MODELS)
         if not args.models:
-            _keep(text, document, args.write_readme)
+            _keep(models, text, document, args.write_readme)
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
 
 
-def _measure(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def _measure(models: BenchModels, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """Compare all settings of the models and print the table; returns it and its figures."""
-    models, rows = BenchModels(), []
+    rows: list[Compared] = []
     known = {name: models.model(RunSpec(model=name), PROMPT).adapter.info for name in names}
     for model, info in known.items():
         for name, spec in settings(model, info):
@@ -185,11 +186,11 @@ def _measure(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
     return text, document
 
 
-def _keep(text: str, document: dict[str, Any], write_readme: bool) -> None:
+def _keep(models: BenchModels, text: str, document: dict[str, Any], write_readme: bool) -> None:
     """Measure the tokens of a forward, and write them, the figures and, if wanted, the table."""
     document |= {
         "assumed_from": f"tiny-llada, {PROBLEMS} problems, answer of {LENGTH} in blocks of {BLOCK}",
-        "tokens_per_forward": tokens_per_forward(BenchModels()),
+        "tokens_per_forward": tokens_per_forward(models),
     }
     write_atomically(MEASURED, (json.dumps(document, indent=1) + "\n").encode())
     if write_readme:

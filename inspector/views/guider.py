@@ -74,15 +74,15 @@ def acceptance(trace: Trace) -> dict[str, Any]:
     verdicts.check(trace)
     arrays, accepted, tokens = trace.arrays(), column(trace, "accepted"), own_commits(trace)
     flops = arrays["flops"].sum(1) - arrays["flops"][:, PART]
-    asked = column(trace, "drafted") > 0  # the others compute rows of known tokens
-    counts = np.bincount(accepted[asked], minlength=1)
+    drafting = _drafting(trace)
+    counts = np.bincount(accepted[drafting], minlength=1)
     steps = np.arange(1, trace.steps + 1)
     return {
         "drafted": column(trace, "drafted").astype(np.int32),
         "accepted": accepted.astype(np.int32),
-        "mean": (np.cumsum(accepted) / np.maximum(np.cumsum(asked), 1)).astype(np.float32),
+        "mean": (np.cumsum(accepted) / np.maximum(np.cumsum(drafting), 1)).astype(np.float32),
         "histogram": counts.astype(np.int32),
-        "survival": (counts[::-1].cumsum()[::-1] / max(asked.sum(), 1)).astype(np.float32),
+        "survival": (counts[::-1].cumsum()[::-1] / max(drafting.sum(), 1)).astype(np.float32),
         "reached": (np.cumsum(tokens) / steps).astype(np.float32),
         "needed": break_even(arrays["guided_flops"][:, 0], flops),
     }
@@ -161,7 +161,6 @@ def numbers(trace: Trace) -> dict[str, float | int | None]:
     names = ("drafted", "accepted", "judged", "straddle_loss", "forwards", "fed", "prefilled")
     sums: dict[str, float | int | None] = {name: int(column(trace, name).sum()) for name in names}
     judged, tokens = column(trace, "judged"), int(own_commits(trace).sum())
-    drafting = int((column(trace, "drafted") > 0).sum())
     kl, nll = arrays["draft_kl"], arrays["guided_nll"].astype(float)
     weighed = np.where(np.isnan(nll), 0, nll) @ judged
     total = float(arrays["flops"].astype(float).sum())
@@ -172,7 +171,7 @@ def numbers(trace: Trace) -> dict[str, float | int | None]:
     spent = arrays["guided_flops"].astype(float).sum(0)
     return sums | shares | {
         "tokens": tokens,
-        "fallback_rate": ratio(float(column(trace, "fell_back").sum()), drafting),
+        "fallback_rate": ratio(column(trace, "fell_back").sum(), _drafting(trace).sum()),
         "nll": ratio(weighed, judged[~np.isnan(nll)].sum()),
         "kl": ratio(float(np.nansum(kl.astype(float))), np.isfinite(kl).sum()),
         "per_forward": ratio(tokens, int(arrays["forwards"].sum())),
@@ -194,3 +193,8 @@ def rule(trace: Trace) -> dict[str, Any]:
 def ratio(part: float, whole: float) -> float | None:
     """Quotient of `part` and `whole`, or None if `whole` is not positive."""
     return float(part) / float(whole) if whole > 0 else None
+
+
+def _drafting(trace: Trace) -> np.ndarray:
+    """The steps that draft tokens, bool [S]; the others compute rows of known tokens."""
+    return column(trace, "drafted") > 0
