@@ -11,7 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import gettempdir
-from threading import Thread
+from threading import Event, Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,11 @@ from inspector.space import publish
 
 if TYPE_CHECKING:
     from engine.serve.session import Session
+    from inspector.page.layout import Page
     from inspector.space.zero import ZeroSession
 
 ZERO_GPU, ZERO_DTYPE = "zero-a10g", "bfloat16"
+LAST_STEP = 5.0  # seconds that the app waits, when it is ended, for the step of a run
 log = logging.getLogger("driftscope")
 
 
@@ -126,7 +128,8 @@ def main() -> None:
     """Start the app; Gradio reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT.
 
     SIGTERM ends it as Ctrl-C does, so that the folder of visitors' files is removed. Both stop the
-    runs first, because torch aborts a process that ends within a step.
+    runs first and wait for the step that is computed, because torch aborts a process that ends
+    within a step.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     settings = Settings.of(os.environ)
@@ -152,13 +155,29 @@ def main() -> None:
     page = build(served, ASSETS / "examples", batches, searches)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, partial(end, page.stop_runs))
-    page.launch(**launch_options(page))
+    try:
+        page.launch(prevent_thread_lock=True, **launch_options(page))
+        Event().wait()
+    except KeyboardInterrupt:
+        session.queue.wait_idle(LAST_STEP)
+        close(page)
 
 
 def end(stop_runs: Callable[[], None], number: int, frame: FrameType | None) -> None:
     """A signal handler that stops all runs and ends the app."""
     stop_runs()
     raise KeyboardInterrupt
+
+
+def close(page: Page) -> None:
+    """Close the page, and its visitors' connections without an entry in the log for each.
+
+    Gradio would wait five seconds for them.
+    """
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    if page.server:
+        page.server.force_exit = True
+    page.close()
 
 
 def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:

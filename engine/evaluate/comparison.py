@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import starmap
@@ -58,8 +59,14 @@ def compare(
         return
     threads = (torch.get_num_threads(),)
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(workers, spawn, torch.set_num_threads, threads) as pool:
+    with ProcessPoolExecutor(workers, spawn, prepare_worker, threads) as pool:
         yield from _rows(specs, pool.map(_evaluate_one, *zip(*work, strict=True)))
+
+
+def prepare_worker(threads: int) -> None:
+    """Set the torch threads of a process that evaluates; an interrupt ends it without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    torch.set_num_threads(threads)
 
 
 def _rows(

@@ -218,8 +218,11 @@ def _after_given_end(spec: RunSpec, parent: Trace, free: np.ndarray) -> np.ndarr
     for offset, token in spec.fixed:
         given[offset] = token
     ids, stops = np.array([given]), tuple(parent.meta["model"].get("stop_ids", ()))
-    first = int(free.argmax()) if parent.block_causal else None
-    filled: np.ndarray = positions_to_fill(spec.eos, ids, free[None], stops, 0, first)[0]
+    block_stop = None
+    if parent.block_causal:
+        blocks = (block for _, block in _answer_blocks(spec, parent))
+        block_stop = next((block.start for block in blocks if free[block].any()), len(free))
+    filled: np.ndarray = positions_to_fill(spec.eos, ids, free[None], stops, 0, block_stop)[0]
     return filled
 
 

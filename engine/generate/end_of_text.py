@@ -20,6 +20,8 @@ def suppress_logits(logits: Tensor, ids: Iterable[int]) -> None:
 
 def suppress_confidence(candidates: Candidates, stop_ids: tuple[int, ...]) -> Candidates:
     """Rank proposed stop tokens last (the intent of LLaDA's `confidence_eos_eot_inf`)."""
+    if not stop_ids:
+        return candidates
     stops = torch.stack([candidates.ids == stop_id for stop_id in stop_ids]).any(0)
     lowest = torch.finfo(candidates.score.dtype).min
     score = torch.where(stops & (candidates.score > -torch.inf), lowest, candidates.score)
@@ -32,23 +34,23 @@ def positions_to_fill(
     masked: np.ndarray,
     stop_ids: tuple[int, ...],
     start: int,
-    block_stop: int | None = None,
+    block_stop: int | np.ndarray | None = None,
 ) -> np.ndarray:
     """Masked positions [B, T] that the end-of-text rule fills now.
 
     Stop tokens are searched from position `start` on. `official` fills nothing if attention is
-    full. If it is block-causal, with `block_stop` the end of the current block, it fills all later
-    blocks once the block holds no mask and the answer a stop token, as the authors' loops stop
-    there. `fill_safe` fills once no position before the first stop token is masked; `fill_eager`
-    fills at the first stop token.
+    full. If it is block-causal, with `block_stop` the end of the current block (of each sequence,
+    [B, 1], if they differ), it fills all later blocks once the block holds no mask and the answer
+    a stop token, as the authors' loops stop there. `fill_safe` fills once no position before the
+    first stop token is masked; `fill_eager` fills at the first stop token.
     """
     if rule == "official" and block_stop is None:
         return np.zeros_like(masked)
     stops = np.isin(canvas, stop_ids) & ~masked
     stops[:, :start] = False
-    if rule == "official":
-        stops[:, block_stop:] = False
-        ended = stops.any(1) & ~masked[:, :block_stop].any(1)
+    if rule == "official" and block_stop is not None:
+        reached = np.arange(canvas.shape[1])[None] < block_stop
+        ended = (stops & reached).any(1) & ~(masked & reached).any(1)
         return masked & ended[:, None]
     after_stop = np.cumsum(stops, 1) > 0
     fill = after_stop & masked

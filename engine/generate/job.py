@@ -116,6 +116,17 @@ class Job:
             return None
         return (~self.pad_mask).sum(1)
 
+    def decoded_stops(self, masked: np.ndarray) -> np.ndarray:
+        """Where the blocks of a block-causal model that hold no mask end, [B, 1].
+
+        `masked` [B, T] are the positions to generate. The blocks of a sequence lie on multiples of
+        their size behind its padding.
+        """
+        padding = 0 if self._block_padding is None else self._block_padding.numpy()
+        first = np.where(masked.any(1), masked.argmax(1), masked.shape[1])
+        stops: np.ndarray = first - (first - padding) % self.spec.block_length
+        return stops[:, None]
+
     def steps_before(self, block: slice) -> int:
         """Steps that the parent run spent on a block."""
         return self.progress[block.start].steps_done if block.start in self.progress else 0
@@ -132,7 +143,7 @@ def filled_after_end(job: Job) -> Job:
         return job
     fill = positions_to_fill(
         job.unmasker.end_of_text_rule(job.spec.eos), job.canvas.numpy(), masked, info.stop_ids,
-        job.prompt_length, int(masked.any(0).argmax()) if info.block_causal else None,
+        job.prompt_length, job.decoded_stops(masked) if info.block_causal else None,
     )  # fmt: skip
     if not fill.any():
         return job

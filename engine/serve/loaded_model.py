@@ -75,13 +75,17 @@ def suffix_ids(spec: RunSpec, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode_text(spec.suffix) if spec.suffix else []
 
 
-def check_context(tokens: int, spec: RunSpec, info: ModelInfo) -> None:
-    """Raise ValueError naming `prompt` if its tokens and the answer exceed the context."""
-    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length)
+def check_context(tokens: int, spec: RunSpec, info: ModelInfo, suffix: int = 0) -> None:
+    """Raise ValueError naming `prompt` if it, the answer and the suffix exceed the context.
+
+    `tokens` are those of the prompt, `suffix` those of the text after the answer.
+    """
+    run = RunInfo(info, 1, tokens, spec.gen_length, spec.block_length, suffix_length=suffix)
     if run.length > info.max_length:
+        answer, after = run.answer_length - suffix, f", a suffix of {suffix}" if suffix else ""
         raise ValueError(
-            f"prompt: {tokens} tokens and an answer of {run.answer_length} exceed the context of "
-            f"{info.max_length}; shorten the prompt or lower gen_length"
+            f"prompt: {tokens} tokens{after} and an answer of {answer} exceed the context of "
+            f"{info.max_length}; shorten the {'texts' if suffix else 'prompt'} or lower gen_length"
         )
 
 
@@ -108,7 +112,7 @@ def make_job(
     adapter = model.adapter.with_block_size(spec.block_length)
     info, width = adapter.info, max(map(len, prompts))
     suffix = suffix_ids(spec, model.tokenizer)
-    check_context(width + len(suffix), spec, info)
+    check_context(width, spec, info, len(suffix))
     run = RunInfo(
         info, len(prompts), width, spec.gen_length, spec.block_length, suffix_length=len(suffix)
     )

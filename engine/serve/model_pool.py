@@ -186,7 +186,7 @@ class ModelPool:
             prompt = run_prompt(spec, tokenizer, info, self._listed_vision(spec, model)).ids
             check_model(spec, info)
             suffix = len(suffix_ids(spec, tokenizer))
-            check_context(len(prompt) + suffix, spec, info)
+            check_context(len(prompt), spec, info, suffix)
             self.guiders.check(spec, tokenizer, info, prompt, guider)
             more = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
             more += vision_bytes(spec, self._listed_vision(spec, model), dtype_of(spec))

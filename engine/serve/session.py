@@ -49,7 +49,7 @@ EMPTY_CANVAS = np.zeros((1, 0), np.int32)
 
 
 class Session:
-    """The engine's interface for the page and for programs; its runs share one lock.
+    """The engine's interface for the page and for programs; its runs share the lock of `queue`.
 
     `folders` are models by name. With a `hub`, the models registered there may be named too, and
     any other of the Hub's. A `public` session accepts only the listed models and applies `Limits`
@@ -62,7 +62,7 @@ class Session:
         self._models = ModelPool(folders, hub, public)
         self._folders = dict(folders)
         self._trained = suite.families_by_model(folders)
-        self._queue = FairQueue()
+        self.queue = FairQueue()
         self._limits = Limits() if public else None
 
     def catalog(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Session:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
             length = tokens or shown + 1
-            check_context(length + suffix, spec, info)
+            check_context(length, spec, info, suffix)
             recording = planned_recording(spec, info, length, self.recording_limit, suffix)
         if prompt is not None and info is not None and not decodes_causally(spec):
             self._models.guiders.check(spec, self._models.tokenizer(spec.model), info, prompt)
@@ -165,7 +165,7 @@ class Session:
         spec = self._models.formats.known(spec)
         if device != THIS_MACHINE:
             return estimate_spec(self._models, spec, request)
-        with without_runs(self._queue):
+        with without_runs(self.queue):
             return estimate_spec(self._models, spec, request)
 
     def estimate_choices(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class Session:
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
         spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
         run_to_end(self._models.fetch(spec))
-        with without_runs(self._queue):
+        with without_runs(self.queue):
             self._models.preload(spec)
 
     def model_info(self, name: str) -> ModelInfo:
@@ -261,7 +261,7 @@ class Session:
         control = control or Control()
         fetching = self._models.fetch(self._models.formats.known(spec))
         run_to_end(with_progress(fetching, "fetching", spec.model, control))
-        with without_runs(self._queue, control):
+        with without_runs(self.queue, control):
             spec = self._models.formats.measured(spec)
             model = self._models.load_to_run(spec)
             return environment.describe(spec, model.digest) | digests_of(model, spec)
@@ -273,7 +273,7 @@ class Session:
         """
         torch.set_num_threads(1)
         own = copy.copy(self)
-        own._queue = FairQueue()
+        own.queue = FairQueue()
         return own
 
     def seconds(self, gpu: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
@@ -324,11 +324,11 @@ class Session:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for spec in specs.values():
             run_images.check_given(spec, pictures)
-        if self._queue.full:
+        if self.queue.full:
             raise QueueFullError(QUEUE_FULL)
         plans = [catalog.derive_plan(one, self._models.run_info(one))[0] for one in specs.values()]
         most = sum(plan.max_forwards for plan in plans)
-        lock, running, reason, failure = RunLock(self._queue, most), list(specs), "stopped", ""
+        lock, running, reason, failure = RunLock(self.queue, most), list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, lock, control, pictures):
                 if isinstance(event, RunFinished):

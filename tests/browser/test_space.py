@@ -45,7 +45,7 @@ def visitor(site, lasting_page):
 
 
 def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
-    other = RunLock(public._queue, 100)
+    other = RunLock(public.queue, 100)
     assert other.acquire(0)
     with_pace(other, 20, 8.0)
     race = visitor

@@ -9,13 +9,17 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from engine import CachePolicy, catalog
+from engine.batch.service import BatchService
 from engine.bench import space_costs
 from engine.config.spec import RaceSpec
+from engine.core.files import ASSETS
 from engine.core.tables import replace_section, section_marks
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import known_key
 from inspector.lessons.lessons import LESSONS
-from tests.support.browser import running_app
+from tests.inspector.fake import serving
 from tests.support.llada_v import MICRO
 from tests.support.micro import ROOT, make_spec, model_of, run
 
@@ -129,17 +133,18 @@ def test_the_policy_of_the_engine_readme_runs_and_is_exact_where_it_says(tmp_pat
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    """The app, with a model that takes images."""
-    with running_app(tmp_path_factory.mktemp("app"), DRIFTSCOPE_MODELS=str(MICRO)) as found:
-        yield found
+def page():
+    """The address of the page, with a model that takes images."""
+    session = Session(embedded_models(ASSETS) | {MICRO.name: MICRO})
+    with serving(session, batches=BatchService(session)) as url:
+        yield url
 
 
-def test_the_code_for_the_api_runs(app, tmp_path, capsys):
+def test_the_code_for_the_api_runs(page, tmp_path, capsys):
     (code,) = (one for one in SNIPPETS if "gradio_client" in one)
     assert PAGE in code
     path = tmp_path / "snippet.py"
-    path.write_text(code.replace(PAGE, app.url), "utf-8")
+    path.write_text(code.replace(PAGE, page), "utf-8")
     runpy.run_path(str(path))
     lines = capsys.readouterr().out.splitlines()
     assert "done 0" in lines
@@ -148,17 +153,17 @@ def test_the_code_for_the_api_runs(app, tmp_path, capsys):
     assert metrics["nfe"] > 0
 
 
-def test_the_code_for_many_prompts_runs(app, tmp_path, capsys):
+def test_the_code_for_many_prompts_runs(page, tmp_path, capsys):
     text = (ROOT / "inspector" / "README.md").read_text("utf-8")
     code, image_code = re.findall(r"```python\n([^`]*gradio_client.*?)```", text, re.S)
     assert PAGE in code
     path = tmp_path / "image.py"
-    seen = image_code.replace(PAGE, app.url).replace("GSAI-ML/LLaDA-V", MICRO.name)
+    seen = image_code.replace(PAGE, page).replace("GSAI-ML/LLaDA-V", MICRO.name)
     path.write_text(seen, "utf-8")
     assert runpy.run_path(str(path))["name"].startswith("1280x")
     assert "'image_rows': 3" in capsys.readouterr().out
     path = tmp_path / "snippet.py"
-    path.write_text(code.replace(PAGE, app.url), "utf-8")
+    path.write_text(code.replace(PAGE, page), "utf-8")
     found = runpy.run_path(str(path))
     lines = capsys.readouterr().out.splitlines()
     assert "done 4 of 4" in lines

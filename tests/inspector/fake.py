@@ -121,9 +121,9 @@ def download(name=BIG, parts=8):
 
 
 @contextmanager
-def serving(session, folder=None):
+def serving(session, folder=None, batches=None):
     """The page on a session, in this process; gives its address."""
-    demo = build(session, folder)
+    demo = build(session, folder, batches)
     _, url, _ = demo.launch(prevent_thread_lock=True, quiet=True, **launch_options(demo))
     try:
         yield url.rstrip("/")

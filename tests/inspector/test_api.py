@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -303,3 +304,20 @@ def test_hostile_requests(app, folder):
 def test_the_app_is_still_well(app, client):
     assert client.predict(race(), api_name="/run")["state"] == "done"
     assert "Traceback" not in app.log.read_text()
+
+
+def test_an_app_that_is_ended_during_a_run_does_not_abort(app, client):
+    """The last of this file, because it ends the app.
+
+    It closes the connections of its clients, for which it would wait five seconds.
+    """
+    lane = {"prompt": "one", "gen_length": 512, "block_length": 512, "steps": 512}
+    job = client.submit({"a": lane, "b": lane}, api_name="/run")
+    while not job.outputs():
+        time.sleep(0.05)
+    os.kill(app.pid, signal.SIGINT)
+    while app.runs():
+        time.sleep(0.05)
+    log = app.log.read_text()
+    assert "Closing server running on port" in log
+    assert "terminate called" not in log

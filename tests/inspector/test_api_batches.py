@@ -1,20 +1,13 @@
 """The API of many prompts and of the advisor, as a program uses it."""
 
-import os
-import signal
 import time
 
 import pytest
 from gradio_client.exceptions import AppError
 
-from tests.support.browser import running_app
 from tests.support.web import program
 
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    with running_app(tmp_path_factory.mktemp("batches")) as app:
-        yield app
+pytest_plugins = ["tests.support.chromium"]
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +101,3 @@ def test_a_search_for_settings_is_estimated_and_continued(client):
 def test_impossible_searches_are_refused_by_name(client, given, named):
     with pytest.raises(AppError, match=named):
         client.predict(given, api_name="/advise")
-
-
-def test_an_app_that_is_ended_during_a_run_does_not_abort(app, client):
-    """The last of this file, because it ends the app."""
-    lane = {"prompt": "one", "gen_length": 512, "block_length": 512, "steps": 512}
-    job = client.submit({"a": lane, "b": lane}, api_name="/run")
-    while not job.outputs():
-        time.sleep(0.05)
-    os.kill(app.pid, signal.SIGINT)
-    while app.runs():
-        time.sleep(0.05)
-    log = app.log.read_text()
-    assert "closing server" in log
-    assert "terminate called" not in log

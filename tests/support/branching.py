@@ -37,7 +37,8 @@ def make(**changes):
 
 
 def loaded(family="mha"):
-    model = model_of(family)
+    """The model of a family, or the model given in place of one."""
+    model = model_of(family) if isinstance(family, str) else family
     profiles, guider = dict(profiles_of(model.info.layers)), make_fake_guider(model.info)
     return LoadedModel(model, Words(), "", profiles=profiles, make_run_guider=guider)
 

@@ -82,11 +82,11 @@ def model_of(family: str, layers: int = 3) -> ModelAdapter:
 
 
 @cache
-def block_model_of(family: str, size: int = 4, layers: int = 3) -> ModelAdapter:
-    """The model of a family with block-causal attention; no token ends its text."""
+def block_model_of(family: str, size: int = 4, layers: int = 3, stop_ids=()) -> ModelAdapter:
+    """The model of a family with block-causal attention; by default no token ends its text."""
     shift, kv, seed = FAMILIES[family]
     blocks = {"attention": "block_causal", "block_size": size, "block_sizes": (size,)}
-    return make_model(seed, shift, kv, layers, stop_ids=(), **blocks)
+    return make_model(seed, shift, kv, layers, stop_ids=stop_ids, **blocks)
 
 
 def full_policies() -> dict[str, type[CachePolicy]]:

@@ -201,7 +201,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.model not in folders and Path(args.model).is_dir():
             folders, args.model = folders | {"model": Path(args.model)}, "model"
         if args.further is not None:
-            document = judge_further(_read(args.out), args.further, folders, args.out)
+            first = _read(args.out)
+            if args.model not in (parser.get_default("model"), first["model"]):
+                raise ValueError(f"--model: {FRONTS} is of {first['model']}; leave --model out")
+            document = judge_further(first, args.further, folders, args.out)
             if document is None:
                 return
         else:

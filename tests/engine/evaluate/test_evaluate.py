@@ -1,10 +1,12 @@
 """The evaluate command, the comparison of settings, and the files they read."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.__main__ import main as engine_main
 from engine.batch import settings
@@ -14,7 +16,12 @@ from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.evaluate.__main__ import main
-from engine.evaluate.comparison import _evaluate_one, time_prompts, timed_length
+from engine.evaluate.comparison import (
+    _evaluate_one,
+    prepare_worker,
+    time_prompts,
+    timed_length,
+)
 from engine.evaluate.exam import evaluate, fitted, summarise
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
@@ -337,3 +344,12 @@ def test_rows_of_different_blocks_are_timed_on_answers_of_one_length(model):
     assert timed_length([NamedSpec(str(n), RunSpec(block_length=n)) for n in (16, 32)]) == 96
     with pytest.raises(ValueError, match=r"^block_length: .* 32 and 64, has 128 positions"):
         timed_length(specs, 127)
+
+
+def test_an_interrupt_ends_a_worker_without_a_traceback():
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        prepare_worker(torch.get_num_threads())
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -292,3 +292,9 @@ def test_another_checkpoint_is_refused(checkpoint, tmp_path):
     (tmp_path / "fronts.json").write_text(json.dumps(found))
     with pytest.raises(SystemExit, match="is of another checkpoint"):
         fronts.main(["--model", str(checkpoint), "--out", str(tmp_path), "--further", "3"])
+
+
+def test_a_document_of_another_model_is_refused(tmp_path):
+    (tmp_path / "fronts.json").write_text(json.dumps(document() | {"seed": 7}, default=str))
+    with pytest.raises(SystemExit, match=r"^error: --model: fronts.json is of m; leave --model"):
+        fronts.main(["--model", "tiny-dream", "--out", str(tmp_path), "--further", "3"])

@@ -13,7 +13,7 @@ from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE
 from tests.support.branching import RANDOM, WIDTH, branch, make, record, tail
-from tests.support.micro import EOS, MASK, full_policies
+from tests.support.micro import EOS, MASK, block_model_of, full_policies
 
 FULL = KINDS.index("full")
 CACHES = [*full_policies(), "dual+dare_kv", "freecache+dare_o"]
@@ -45,6 +45,14 @@ def test_a_branch_repeats_its_parent_under_other_settings(changes, family):
     parent = record(make(**changes), family=family)
     for step in range(parent.steps):
         assert tail(branch(parent, step, family=family)) == tail(parent, step)
+
+
+@pytest.mark.parametrize("fixed", [((0, EOS),), ((4, EOS), (7, 5)), ((0, 5), (1, EOS))])
+def test_a_branch_of_a_block_model_repeats_a_parent_with_a_given_end(fixed):
+    model = block_model_of("mha", stop_ids=(EOS,))
+    parent = record(make(block_length=4, fixed=fixed), family=model)
+    for step in range(parent.steps):
+        assert tail(branch(parent, step, family=model)) == tail(parent, step)
 
 
 def exact_knobs(name):

@@ -13,7 +13,17 @@ from engine.generate.end_of_text import (
 )
 from engine.record.recorder import Recorder
 from engine.unmask.base import Candidates
-from tests.support.micro import EOS, EOT, VOCAB, make_model, make_prompts, make_spec, run
+from tests.support.micro import (
+    EOS,
+    EOT,
+    VOCAB,
+    block_model_of,
+    make_model,
+    make_prompts,
+    make_spec,
+    micro_job,
+    run,
+)
 
 STOPS = (EOS, EOT)
 RULES = ["official", "fill_safe", "fill_eager"]
@@ -89,6 +99,24 @@ def test_the_positions_to_fill(policy, filled):
     assert [np.flatnonzero(row).tolist() for row in fill] == filled
 
 
+@pytest.mark.parametrize(
+    ("fixed", "filled"),
+    [
+        (((0, EOS),), [False, True]),
+        (((0, 5), (1, EOS)), [True, False]),
+        (((0, EOS), (1, 5)), [True, True]),
+    ],
+)
+def test_a_given_stop_ends_the_answer_of_a_block_model_behind_a_whole_block(fixed, filled):
+    """Blocks of 4 behind 6 and 3 tokens of prompt: the first holds two tokens, and one."""
+    model = block_model_of("mha", stop_ids=(EOS,))
+    job = micro_job(model, make_spec(gen_length=8, fixed=fixed), make_prompts(6, 3))
+    known = np.zeros(job.canvas.shape, bool) if job.known_mask is None else job.known_mask.numpy()
+    assert [row[8] for row in known] == filled
+    alone = [micro_job(model, job.spec, [prompt]) for prompt in make_prompts(6, 3)]
+    assert [one.known_mask is not None for one in alone] == filled
+
+
 def test_a_stop_id_at_a_masked_position_has_no_effect():
     masked = np.ones((1, 4), bool)
     assert not positions_to_fill("fill_eager", np.full((1, 4), EOS), masked, STOPS, 0).any()
@@ -120,6 +148,11 @@ class ProposalTap(Recorder):
 
     def record(self, view, plan, logits, candidates):
         self.steps.append(candidates.ids[view.real].numpy())
+
+
+def test_without_stop_tokens_no_score_is_changed():
+    ids, score = torch.tensor([[7, 8]]), torch.tensor([[0.2, 0.9]])
+    assert suppress_confidence(Candidates(ids, score, score), ()).score is score
 
 
 def early_stops(model, **changes):

@@ -27,6 +27,18 @@ def with_pace(run, forwards, seconds):
     return run
 
 
+def test_who_ends_the_app_waits_until_no_run_holds_the_lock():
+    queue = FairQueue()
+    run = RunLock(queue)
+    assert queue.wait_idle(0)
+    assert run.acquire(0)
+    assert not queue.wait_idle(0.01)
+    later = threading.Timer(0.05, run.release)
+    later.start()
+    assert queue.wait_idle(30)
+    later.join()
+
+
 def test_runs_are_served_in_order_of_arrival():
     queue, served = FairQueue(), []
     runs = [RunLock(queue) for _ in range(6)]
@@ -132,7 +144,7 @@ def test_the_runs_of_a_session_are_served_in_order(session):
 
 def test_a_full_queue_refuses_a_run_before_any_computation(checkpoint, monkeypatch):
     session = Session({"micro": checkpoint})
-    monkeypatch.setattr(session, "_queue", FairQueue(max_waiting=1))
+    monkeypatch.setattr(session, "queue", FairQueue(max_waiting=1))
     first, _ = begun(session)
     second = session.run(FAST)
     assert next(second).ahead == 1

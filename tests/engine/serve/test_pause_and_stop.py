@@ -25,7 +25,7 @@ def until(events, kind, times=1):
 
 def is_free(session):
     """Whether no run holds the lock of a session or waits for it."""
-    return session._queue._holder is None and not session._queue._waiting
+    return session.queue._holder is None and not session.queue._waiting
 
 
 def begun(session, spec=PLAIN, steps=3):

@@ -124,7 +124,8 @@ REFUSALS = [
     ({"prompt": "x " * 3000}, r"prompt: \d+ tokens and an answer of 16 exceed the context of 1024"),
     (
         {"prompt": "x " * 900, "suffix": "x " * 190},
-        r"prompt: \d+ tokens and an answer of 16 exceed",
+        r"prompt: \d+ tokens, a suffix of \d+ and an answer of 16 exceed the context of 1024; "
+        "shorten the texts",
     ),
     ({"model": "gpt"}, "model: 'gpt' is unknown; choose from micro"),
     ({"cache": "best"}, "cache: 'best' is unknown"),
