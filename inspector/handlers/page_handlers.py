@@ -271,6 +271,8 @@ class Handlers:
         params = {k: v for k, v in dict(request.query_params).items() if known_key(k)}
         if not params:
             return [gr.skip(), None]
+        if not any(key.rpartition(".")[2] in ("prompt", "messages") for key in params):
+            params["prompt"] = self.form.catalog.default.a.prompt
         try:
             race = RaceSpec.from_query(
                 urlencode(params, errors="replace"), self.form.catalog.text_knobs

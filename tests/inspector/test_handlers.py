@@ -220,9 +220,17 @@ def test_links(handlers, form, session, request_of):
     found = given_values(form, given)
     assert set(found) == set(form.widgets)
     assert (found["gen_length"], found["seed"], found["b.cache"]) == (64, 5, "dual")
+    assert found["prompt"] == race.a.prompt
     bad, given = handlers.restore(request_of(gen_length="many"))
     assert "Answer length" in json.loads(bad)["message"]
     assert given is None
+
+
+@pytest.mark.parametrize(("params", "prompt"), [({"b.cache": "dual"}, None), ({"prompt": ""}, "")])
+def test_a_link_without_a_prompt_has_that_of_the_page(handlers, form, request_of, params, prompt):
+    _, given = handlers.restore(request_of(**params))
+    own = form.catalog.default.a.prompt
+    assert given_values(form, given)["prompt"] == (own if prompt is None else prompt)
 
 
 def test_dice_and_examples_know_their_answers(handlers, session):
