@@ -15,7 +15,7 @@ from engine.advise.prediction import Prediction, predict_steps
 from engine.advise.request import FINALISTS, AdviceRequest
 from engine.advise.reuse_error import drift_profile, measure_reuse_error
 from engine.advise.search import CacheSearch, NoSettingError, search_at_random, search_cache
-from engine.advise.space import fitted, grid
+from engine.advise.space import fitted, grid, title_of
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.runner import Run
@@ -231,7 +231,8 @@ class Advisor:
         left = [_of(found, name).named for name in finalists(found, request.keep)]
         for count in dict.fromkeys((min(FIRST_TEST, len(held_back)), len(held_back))):
             prompts = held_back[:count]
-            yield from self._measuring.measure(f"testing {cache} on new prompts", left, prompts)
+            stage = f"testing {title_of(cache)} on new prompts"
+            yield from self._measuring.measure(stage, left, prompts)
             measured = {one.name: self._measuring.measured(one, prompts) for one in left}
             found.held_back |= {name: one for name, one in measured.items() if one is not None}
             kept = {name for name, one in measured.items() if one and one.may_keep(request.keep)}

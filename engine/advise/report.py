@@ -11,9 +11,9 @@ from typing import Any
 from engine.advise.advisor import FIRST_TEST, Advice, CacheAdvice
 from engine.advise.measuring import Measured
 from engine.advise.prediction import Prediction
-from engine.advise.space import without_repeats
+from engine.advise.space import title_of, without_repeats
 from engine.batch.outcome import Outcome
-from engine.catalog import decoding_rules, policies
+from engine.catalog import decoding_rules
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.tables import markdown_table
 
@@ -55,7 +55,7 @@ def untested(advice: Advice) -> list[str]:
     """What the advice says nothing about, in sentences."""
     request, said = advice.request, []
     for cache, found in list(advice.caches.items()):
-        name, search = _title(cache), found.search
+        name, search = title_of(cache), found.search
         if found.problem:
             said.append(f"{name}: {found.problem}.")
         drawn = found.drawn.measured if found.drawn else {}
@@ -91,11 +91,6 @@ def untested(advice: Advice) -> list[str]:
     if advice.tested:
         said.append(_about_prompts(advice.tested))
     return said
-
-
-def _title(cache: str) -> str:
-    """The title of a cache; that of a stack names its upper method first."""
-    return " on ".join(policies()[name].title for name in reversed(cache.split("+")))
 
 
 def _about_prompts(count: int) -> str:
@@ -199,7 +194,7 @@ def _cache(advice: Advice, name: str, found: CacheAdvice) -> dict[str, Any]:
     search, prompts = found.search, len(advice.request.search_prompts)
     return {
         "cache": name,
-        "title": _title(name),
+        "title": title_of(name),
         "grid": search.grid,
         "grid_runs": search.grid * prompts,
         "runs": search.runs,
@@ -257,7 +252,7 @@ def _row(cache: str, found: CacheAdvice, name: str, own: Measured, front: bool) 
 def _searched(name: str, found: CacheAdvice) -> str:
     """A sentence on the size of a search, and how well the prediction ranked its settings."""
     search, ranks = found.search, found.search.correlations()
-    said = f"{_title(name)}: {search.runs} runs chose among {search.grid} settings"
+    said = f"{title_of(name)}: {search.runs} runs chose among {search.grid} settings"
     words = [
         f"{ranks[key]:.2f} for {what}"
         for key, what in (("kept", "what is kept"), ("time", "the time"))

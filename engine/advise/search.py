@@ -21,7 +21,7 @@ from engine.advise.prediction import (
     rank_correlation,
 )
 from engine.advise.request import AdviceRequest
-from engine.advise.space import name_of, published, without_repeats
+from engine.advise.space import name_of, published, title_of, without_repeats
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 
@@ -101,7 +101,7 @@ def search_cache(
             found.predictions[named.name] = predict(named.spec)
         except ValueError:
             continue
-        yield Progress(f"predicting {cache}", done, len(references) + len(sample))
+        yield Progress(f"predicting {title_of(cache)}", done, len(references) + len(sample))
     candidates = [one for one in map(_named, sample) if one.name in found.predictions]
     _fit(found)
     fitted_ones = [one for one in candidates if one.name in found.fitted]
@@ -238,7 +238,7 @@ def _measure(
     if not settings or measuring.stopped:
         return
     prompts = request.search_prompts[:count]
-    yield from measuring.measure(f"measuring {found.cache}", settings, prompts)
+    yield from measuring.measure(f"measuring {title_of(found.cache)}", settings, prompts)
     for one in settings:
         own = measuring.measured(one, prompts)
         if own is not None:

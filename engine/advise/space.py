@@ -102,6 +102,11 @@ def without_repeats(specs: Iterable[RunSpec]) -> list[RunSpec]:
     return list({_text(one): one for one in reversed(list(specs))}.values())[::-1]
 
 
+def title_of(cache: str) -> str:
+    """The title of a cache; that of a stack names its upper method first."""
+    return " on ".join(policies()[name].title for name in reversed(cache.split("+")))
+
+
 def name_of(spec: RunSpec) -> str:
     """The knobs of a spec's cache in words; `defaults` if it sets none."""
     own = {key: value for key, value in spec.knobs.items() if _owner(key) != spec.unmasker}

@@ -52,7 +52,7 @@ def advised(checkpoint):
 def test_advice_holds_measured_settings_of_new_prompts(advised):
     stages, advice = advised
     assert stages[0] == "recording exact runs"
-    assert stages[-1] == "testing dual on new prompts"
+    assert stages[-1] == "testing Fast-dLLM dual cache on new prompts"
     document = advice_document(advice)
     assert json.loads(json.dumps(document)) == document
     assert document["finished"]
@@ -177,7 +177,7 @@ def test_a_stop_leaves_what_was_measured(session):
     control = Control()
     own = advisor(session, control)
     for one in own.events():
-        if one.stage == "measuring dual" and one.done == 2:
+        if one.stage == "measuring Fast-dLLM dual cache" and one.done == 2:
             control.stop()
     assert not own.advice.finished
     document = advice_document(own.advice)
