@@ -126,6 +126,7 @@ class Advisor:
         control: Stop.
         exact: the exact runs that an earlier part of the search recorded; it gets those that are
             recorded now.
+        predicted: the predictions that an earlier part made from these exact runs; likewise.
 
     Raises ValueError naming `model` if its family is not known, or `cache` if a method does not
     go with the model.
@@ -140,10 +141,12 @@ class Advisor:
         journal: Journal,
         control: Control,
         exact: list[ExactRun] | None = None,
+        predicted: dict[RunSpec, Prediction] | None = None,
     ) -> None:
         request.check_model(info)
         self.advice = Advice(request)
         self._exact = [] if exact is None else exact
+        self._predicted = {} if predicted is None else predicted
         self._run, self._environment, self._info = run, environment, info
         self._narrow = NarrowModel(info)
         self._plain = NamedSpec(PLAIN, request.plain)
@@ -212,7 +215,14 @@ class Advisor:
         tokens, forwards = int(first["prompt_mask"].sum()), int(first["forwards"].sum())
         steps = list(self._narrow.run(request.plain, tokens, forwards))
         scale, errors = flop_scale(self._exact[0].flops, steps), measure_reuse_error(self._traces)
-        return lambda spec: predict_steps(self._narrow, scale, errors, spec, tokens, forwards)
+
+        def predict(spec: RunSpec) -> Prediction:
+            if spec not in self._predicted:
+                found = predict_steps(self._narrow, scale, errors, spec, tokens, forwards)
+                self._predicted[spec] = found
+            return self._predicted[spec]
+
+        return predict
 
     @property
     def _traces(self) -> list[Trace]:

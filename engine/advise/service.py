@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 from engine.advise.advisor import Advice, Advisor, ExactRun
 from engine.advise.kept import KINDS
 from engine.advise.measuring import Progress
+from engine.advise.prediction import Prediction
 from engine.advise.report import advice_document, race_of
 from engine.advise.request import LEAST_PROMPTS, MOST_CANDIDATES, AdviceRequest
 from engine.advise.space import ALL, named_caches, searchable
@@ -85,7 +86,8 @@ class Search(Task):
         super().__init__(seconds)
         self.request = request
         self._session, self._journal = session, Journal()
-        self._exact: list[ExactRun] = []  # until the search is done
+        self._exact: list[ExactRun] = []  # these two until the search is done
+        self._predicted: dict[RunSpec, Prediction] = {}
         self._advice = Advice(request)
         self._progress = Progress("", 0, 0)
         self._most_runs = request.most_runs(session.model_info(request.base.model).family)
@@ -116,7 +118,7 @@ class Search(Task):
             lambda spec: self._timed(self._session.run(spec, control)),
             lambda spec: self._session.environment(spec, control),
             self._session.model_info(self.request.base.model),
-            self.request, self._journal, control, self._exact,
+            self.request, self._journal, control, self._exact, self._predicted,
         )  # fmt: skip
         for one in advisor.events():
             self._progress = one
@@ -130,6 +132,7 @@ class Search(Task):
         if advisor.advice.finished:
             self.state = "done"
             self._exact.clear()
+            self._predicted.clear()
         elif self._over:
             self._stop_at_limit()
 

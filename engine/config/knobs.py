@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from functools import cache
 from typing import Any
 
 Scalar = bool | int | float | str | None
@@ -45,6 +46,11 @@ def searched_values(cls: type) -> dict[str, tuple[Scalar, ...]]:
 
 def describe_fields(cls: type) -> list[dict[str, Any]]:
     """The knobs of a dataclass as plain data, one mapping each, with their name and type."""
+    return [dict(row) for row in _described_fields(cls)]
+
+
+@cache
+def _described_fields(cls: type) -> list[dict[str, Any]]:
     rows = []
     for f in dataclasses.fields(cls):
         if not f.metadata.get("knob"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -120,8 +121,13 @@ def _digit_pieces(size: int) -> tuple[list[str], list[tuple[str, str]]]:
     """The pieces of the vocabulary "digits" and their merges; learning them takes seconds."""
     counted = _count_words("digits")
     counted = counted | dict.fromkeys(_EXTRA, 300)  # words of prompts, rare or absent in the sample
-    text = [word for word, count in counted.items() for _ in range(count)]
+    text = [part for word, count in counted.items() for part in _repeated(word, count)]
     return _learn(text, _split("digits"), size, None)
+
+
+def _repeated(word: str, count: int) -> list[str]:
+    """A pre-token `count` times; in one text if it begins with a space, which divides it again."""
+    return [word * count] if word[0] == " " and word.strip() else [word] * count
 
 
 def _learn(
@@ -202,10 +208,20 @@ def _count_words(vocabulary: str) -> dict[str, int]:
     """The pre-tokens of a sample of the corpus with their counts, in order of frequency."""
     split = _words_of(vocabulary)
     seen: Counter[str] = Counter()
+    for part, count in _count_parts().items():
+        for word, _ in split.pre_tokenize_str(part):
+            seen[word] += count
+    return dict(sorted(seen.items(), key=lambda item: (-item[1], item[0])))
+
+
+@cache
+def _count_parts() -> Counter[str]:
+    """The parts of the sample between the starts of its spaces, where every pre-token begins."""
+    parts: Counter[str] = Counter()
     rng = random.Random(0)
     for family in families().values():
         for _ in range(SAMPLE):
             one = family.draw(rng)
             for text in (one.question, one.solution):
-                seen.update(word for word, _ in split.pre_tokenize_str(text))
-    return dict(sorted(seen.items(), key=lambda item: (-item[1], item[0])))
+                parts.update(re.split("(?= )", text))
+    return parts

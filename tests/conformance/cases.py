@@ -108,12 +108,14 @@ class Case:
 @lru_cache(maxsize=8)
 def _loaded(folder: Path, kernels: Kernels | None, device: torch.device) -> ModelAdapter:
     """The model of a folder, whose runs share its weights."""
-    adapter = folder_adapter_class(folder).from_checkpoint(
-        Checkpoint(folder), torch.float32, device
-    )
     if kernels is not None:
-        adapter.use_kernels(kernels)
-    return adapter
+        plain = _loaded(folder, None, device)
+        with torch.device("meta"):
+            adapter = type(plain)(plain.info)
+        adapter.load_state_dict(plain.state_dict(), assign=True)
+        adapter.requires_grad_(False).eval().use_kernels(kernels)
+        return adapter
+    return folder_adapter_class(folder).from_checkpoint(Checkpoint(folder), torch.float32, device)
 
 
 def read_cases(

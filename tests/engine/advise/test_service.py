@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from engine.advise import service
+from engine.advise import advisor, service
 from engine.advise.advisor import EXACT_RUNS
 from engine.advise.service import PUBLIC, SearchLimits, SearchService
 from engine.config.spec import RunSpec
@@ -67,6 +67,21 @@ def test_exact_runs_are_recorded_once_for_all_parts(served, session, monkeypatch
     assert recorded.count("layers") == EXACT_RUNS
 
 
+def test_a_setting_is_predicted_once_for_all_parts(served, monkeypatch):
+    predicted, made = [], advisor.predict_steps
+
+    def noted(narrow, scale, errors, spec, tokens, forwards):
+        predicted.append(spec)
+        return made(narrow, scale, errors, spec, tokens, forwards)
+
+    monkeypatch.setattr(advisor, "predict_steps", noted)
+    search = served.open(TEXT, BASE, "dual", **ASKED)
+    assert run(search, stop_after=14)["state"] == "stopped"
+    assert predicted
+    assert run(search)["state"] == "done"
+    assert len(set(predicted)) == len(predicted)
+
+
 def test_a_search_hears_stop_while_it_waits_for_the_models(served, session):
     search = served.open(TEXT, BASE, "dual", **ASKED)
     running = session.run(replace(BASE, prompt="One?"))
@@ -116,7 +131,9 @@ def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monk
 
 def test_a_search_advances_if_each_run_takes_longer_than_its_time(session, monkeypatch):
     monkeypatch.setattr(service, "PUBLIC", SearchLimits(seconds=0.0))
-    search = SearchService(session, public=True).open(TEXT, BASE, "dual", **ASKED)
+    search = SearchService(session, public=True).open(
+        TEXT, BASE, "dual", **ASKED | {"candidates": 2}
+    )
     list(search.estimate(Control()))
     assert search.state == "estimated"
     parts, done = 0, -1

@@ -16,6 +16,7 @@ STACKS = [
 ]
 CACHES = [*full_policies(), *STACKS]
 FAMILIES = ("mha", "shifted-gqa")
+TWO_BLOCKS = {"gen_length": 8, "block_length": 4, "steps": 8}
 
 
 @pytest.mark.parametrize("unmasker", unmaskers())
@@ -23,18 +24,20 @@ FAMILIES = ("mha", "shifted-gqa")
 def test_every_cache_takes_every_unmasker(cache, unmasker):
     """The families alternate, so that every cache and every unmasker runs on both."""
     family = FAMILIES[(CACHES.index(cache) + list(unmaskers()).index(unmasker)) % 2]
-    spec = make_spec(cache=cache, unmasker=unmasker)
+    spec = make_spec(cache=cache, unmasker=unmasker, **TWO_BLOCKS)
     ran = run(model_of(family), spec, make_prompts(7))
     assert not ran.state.masked.any()
     assert (ran.ids[0, 7:] != model_of(family).info.mask_id).all()
-    assert len(ran.reveals) == 16
+    assert len(ran.reveals) == 8
     assert np.array_equal(ran.ids[0, :7], make_prompts(7)[0])
 
 
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("change", [{"cfg_scale": 1.5}, {"eos": "fill_eager"}], ids=["cfg", "eos"])
 def test_every_cache_takes_guidance_and_an_early_end(cache, change):
-    ran = run(model_of("shifted-mha"), make_spec(cache=cache, **change), make_prompts(7))
+    ran = run(
+        model_of("shifted-mha"), make_spec(cache=cache, **TWO_BLOCKS, **change), make_prompts(7)
+    )
     assert not ran.state.masked.any()
 
 
@@ -55,7 +58,7 @@ def decoded(model, spec, prompts):
 def test_a_padded_batch_decodes_what_its_sequences_do_alone(cache, unmasker):
     model, prompts = model_of(FAMILIES[unmasker == "quota"]), make_prompts(6, 9, 7)
     knobs = {"threshold.threshold": 0.3} if unmasker == "threshold" else {}
-    spec = make_spec(cache=cache, unmasker=unmasker, knobs=knobs)
+    spec = make_spec(cache=cache, unmasker=unmasker, knobs=knobs, **TWO_BLOCKS)
     together, parts = decoded(model, spec, prompts)
     alone = np.concatenate([decoded(model, spec, [prompt])[0] for prompt in prompts])
     assert np.array_equal(together, alone)

@@ -28,6 +28,7 @@ from tests.support.browser import ROOT
 LLADA = "GSAI-ML/LLaDA-8B-Instruct"
 MOE = "inclusionAI/LLaDA-MoE-7B-A1B-Instruct"
 SPEC = RunSpec(gen_length=64, block_length=32, steps=64, dtype="bfloat16")
+SHORT = replace(SPEC, gen_length=32, block_length=16, steps=32)
 
 
 def of(device="h100", model=LLADA, tokens=64, given=None, **changes):
@@ -232,7 +233,7 @@ def test_a_recorded_run_gives_the_tokens_a_forward(recorded):
 @pytest.mark.parametrize("cache", ["dare_kv", "d2_cache"])
 def test_the_share_of_a_run_is_found_again(cache):
     model = "llada:layers=3,d=64,heads=2,ffn=64,vocab=1024"
-    spec, target = replace(SPEC, cache=cache), Target(model, known_model(model), 40)
+    spec, target = replace(SHORT, cache=cache), Target(model, known_model(model), 40)
     run = simulate(spec, target, complete(spec, Assumptions(share=0.3), target.info)[0])
     assert share_of(spec, target, 1.0, run.recomputed) == pytest.approx(0.3, abs=0.03)
     assert share_of(spec, target, 1.0, 0.01) == 0.0
@@ -242,7 +243,7 @@ def test_the_share_of_a_run_is_found_again(cache):
 
 def test_the_share_of_a_run_of_dare_o_is_found_though_its_work_jumps_at_0():
     model = "llada:layers=8,d=64,heads=2,ffn=64,vocab=1024"
-    spec, target = replace(SPEC, cache="dare_o"), Target(model, known_model(model), 40)
+    spec, target = replace(SHORT, cache="dare_o"), Target(model, known_model(model), 40)
     none, few, many = (
         simulate(spec, target, Assumptions(1.0, share)).recomputed for share in (0.0, 0.01, 0.3)
     )

@@ -23,6 +23,7 @@ from tests.support.micro import (  # fmt: skip
     run,
 )
 
+TWO_BLOCKS = {"gen_length": 8, "block_length": 4, "steps": 8}
 PROMPTS = make_prompts(6, 2, 9)
 CASES = [
     ("mha", {"cache": "none", "unmasker": "threshold", "temperature": 0.7}),
@@ -81,7 +82,7 @@ def test_a_finished_sequence_needs_no_row_that_a_step_before_the_block_lacks(cac
 @pytest.mark.parametrize("cache", full_policies())
 @pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
 def test_under_every_policy_sequences_do_not_affect_each_other(family, cache):
-    model, changes = model_of(family), {"cache": cache, "unmasker": "quota"}
+    model, changes = model_of(family), {"cache": cache, "unmasker": "quota", **TWO_BLOCKS}
     batch = run(model, make_spec(**changes), PROMPTS)
     for row in range(3):
         single = alone(model, changes, row)

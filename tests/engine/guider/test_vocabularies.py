@@ -40,6 +40,12 @@ def guider(library):
     return run_guider, model
 
 
+@pytest.fixture(scope="module")
+def greedy(guider):
+    """The guider's greedy answer; tests must not change it."""
+    return greedy_answer(guider[0])
+
+
 @pytest.fixture
 def vocabulary(tmp_path):
     def make(family, kind=None):
@@ -123,9 +129,9 @@ def test_the_guider_reads_the_prompt_in_its_own_template():
 
 @pytest.mark.parametrize("name", ["top1", "rel", "topk"])
 @pytest.mark.parametrize("cut", [0, 4, 11])
-def test_both_alignments_accept_the_same_part_of_a_canonical_draft(guider, name, cut):
-    run_guider, model = guider
-    shared, ids = run_guider.vocabularies, greedy_answer(run_guider)
+def test_both_alignments_accept_the_same_part_of_a_canonical_draft(guider, greedy, name, cut):
+    (run_guider, model), ids = guider, greedy
+    shared = run_guider.vocabularies
     assert model.tokenizer.encode(model.tokenizer.decode(ids)) == ids
     ours = ByteVocabulary(model.tokenizer, (1, 5))
     theirs = ByteVocabulary(Tokenizer(QWEN), shared.guider_stop_ids)

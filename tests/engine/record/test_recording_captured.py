@@ -81,18 +81,18 @@ def state_of(model, spec, capturer, prompts=None):
 
 
 @pytest.mark.parametrize(
-    ("family", "unmasker", "level", "kind"),
+    ("family", "unmasker", "length", "level", "kind"),
     [
-        ("mha", "quota", "layers", Taping),
-        ("mha", "threshold", "steps", Replaying),
-        ("shifted-gqa", "threshold", "probe", Replaying),
+        ("mha", "quota", 16, "layers", Taping),
+        ("mha", "threshold", 24, "steps", Replaying),
+        ("shifted-gqa", "threshold", 24, "probe", Replaying),
     ],
 )
 @pytest.mark.parametrize("cache", CACHES)
-def test_recorded_arrays_are_those_of_eager_forwards(cache, family, unmasker, level, kind):
+def test_recorded_arrays_are_those_of_eager_forwards(cache, family, unmasker, length, level, kind):
     """In the run that captures its forwards, and after a rewind, when nearly all are replays."""
     knobs = {"threshold.threshold": 0.4} if unmasker == "threshold" else {}
-    size = {"gen_length": 24, "steps": 24}
+    size = {"gen_length": length, "steps": length}
     spec = spec_of(cache, unmasker=unmasker, record=level, probe_steps=6, **size)
     spec = replace(spec, knobs=dict(spec.knobs) | knobs)
     model, prompts = model_of(family), make_prompts(6, 9)

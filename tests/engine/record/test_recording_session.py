@@ -31,10 +31,11 @@ def tokens(trace):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_recorded_run_equals_the_timed_one_token_by_token(session, cache):
-    timed = tokens(traced(session, cache=cache))
+    changes = {"cache": cache, "gen_length": 8, "block_length": 4, "steps": 8}
+    timed = tokens(traced(session, **changes))
     for level in ("steps", "layers", "probe"):
-        assert tokens(traced(session, cache=cache, record=level)) == timed
-    assert tokens(traced(session, cache=cache, record="probe", seed=8)) != timed
+        assert tokens(traced(session, **changes, record=level)) == timed
+    assert tokens(traced(session, **changes, record="probe", seed=8)) != timed
 
 
 @pytest.mark.parametrize("level", ["off", "steps", "layers", "probe"])

@@ -97,7 +97,7 @@ METHODS += [("unmasker", name) for name in unmaskers()]
 @pytest.mark.parametrize(("kind", "name"), METHODS)
 def test_every_method_decodes_an_answer(session, kind, name):
     model = "tiny-dream" if kind == "unmasker" else "tiny-llada"
-    size = {"gen_length": 64, "block_length": 32, "steps": 64}
+    size = {"gen_length": 48, "block_length": 24, "steps": 48}
     knobs = {"dare_o.skip_first_layers": 2} if name == "dare_o" else {}  # 0 garbles some answers
     spec = RunSpec(model=model, prompt=LEFT, knobs=knobs, **size, **{kind: name})
     assert "answer is 25" in list(session.run(spec))[-1].texts[0]

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -18,6 +19,7 @@ from engine.core.rows import ALL
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny import corpus, export, tokenizer, validation
+from engine.tiny import train as training
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import DISTANCES, Network, NetworkShape
 from engine.tiny.states import Recipe
@@ -28,12 +30,15 @@ from tests.support.micro import ROOT
 
 SMALL = ("--tokens", "300", "--save-every", "1", "--families", "short_problems")
 SHORT = (("short_problems", 1.0),)
+FewConversations = partial(BatchStream, chunk=40)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def short_validation():
-    """A validation of few tokens; its size has no part in these tests."""
+def short_training():
+    """Few conversations at a time and validations of few tokens: the sizes have no part here."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "BatchStream", FewConversations)
+        patch.setattr(validation, "CHUNK", 30)
         patch.setattr(validation, "TOKENS", 500)
         yield
 
@@ -147,7 +152,7 @@ def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
     exported = EngineTokenizer(tmp_path)
     problem = corpus.draw(3, 1)[0]
     prompt = exported.encode_prompt(problem.question)
-    source = BatchStream(tokenizer.build("qwen2"), Recipe(shift=1), "qwen2", 3)
+    source = FewConversations(tokenizer.build("qwen2"), Recipe(shift=1), "qwen2", 3)
     chat = [*corpus.chat(problem), {"role": "assistant", "content": problem.solution}]
     sample = source._encode([chat])[0]
     assert prompt == sample.ids[: sample.spans[-1][0]]
@@ -160,7 +165,7 @@ def test_the_targets_of_masked_states_are_masked():
     recipe = Recipe(kind="masked", families=SHORT, tokens=600)
     built = tokenizer.build("llada")
     for seed in range(3):
-        source = BatchStream(built, replace(recipe, copies=0.0), "llada", seed)
+        source = FewConversations(built, replace(recipe, copies=0.0), "llada", seed)
         batch = next(iter(source.batches()))
         assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
         assert (batch.targets != tokenizer.MASK).all()
@@ -168,7 +173,7 @@ def test_the_targets_of_masked_states_are_masked():
 
 def test_batches_drawn_by_another_process_are_the_same():
     recipe = Recipe(kind="masked", families=SHORT, tokens=300, copies=0.5)
-    stream = BatchStream(tokenizer.build("llada"), recipe, "llada", 3)
+    stream = FewConversations(tokenizer.build("llada"), recipe, "llada", 3)
     pairs = zip(stream.batches(2), stream.batches_ahead(2), strict=False)
     for one, other in islice(pairs, 5):
         assert one.copies == other.copies
@@ -192,7 +197,7 @@ def test_a_shifted_state_is_predicted_by_the_row_before():
     recipe = Recipe(kind="masked", families=SHORT, tokens=300)
     built = tokenizer.build("qwen2")
     one, other = (
-        next(BatchStream(built, replace(recipe, shift=shift), "qwen2", 3).batches())
+        next(FewConversations(built, replace(recipe, shift=shift), "qwen2", 3).batches())
         for shift in (0, 1)
     )
     assert (one.rows - other.rows == 1).all()
@@ -207,7 +212,7 @@ def test_block_states_see_no_text_that_they_predict(shift, block):
         kind="masked", families=(("balance", 1.0),), tokens=2000, copies=1.0, shift=shift,
         block=block,
     )  # fmt: skip
-    batch = next(BatchStream(tokenizer.build("qwen2"), recipe, "qwen2", 3).batches())
+    batch = next(FewConversations(tokenizer.build("qwen2"), recipe, "qwen2", 3).batches())
     width = batch.ids.shape[1]
     position = batch.positions.expand(batch.ids.shape)
     texts = [
