@@ -27,6 +27,7 @@ from engine.core.progress import ByteProgress, run_to_end
 MAX_JSON_BYTES, MAX_MESSAGE = 50_000_000, 600  # bytes of a file; characters of an error message
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # dtypes that are read
 READ_BYTES, HASH_BYTES = 32 << 20, 8 << 20  # most bytes read at once, for a tensor and a hash
+OPEN_BYTES = 8 << 20  # a file is opened anew when more was read of it
 SMALL_FILE_BYTES = 64 << 20  # larger files enter a digest by their own SHA-256
 SHA256 = re.compile("[0-9a-f]{64}")
 INDEX = "model.safetensors.index.json"
@@ -92,6 +93,8 @@ class Checkpoint:
         self._files: dict[str, Path] = {}
         self._dtypes: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self._opened: tuple[Path, str, Any] | None = None
+        self._bytes_read = 0  # of the opened file
         files = sorted(folder.glob("*.safetensors"))
         if not files:
             raise CheckpointError(_no_weights_message(folder))
@@ -150,12 +153,12 @@ class Checkpoint:
         rows = shape[0] if rows is None else rows
         step = max(1, READ_BYTES // max(self.nbytes(name, 1), 1))
         try:
-            with safe_open(self._files[name], framework="pt", device=str(device)) as file:
-                tensor = file.get_slice(name)
-                if tuple(tensor.get_shape()) != shape:
-                    raise CheckpointError(f"{name}: changed while it was read; load it again")
-                for start in range(0, rows, step):
-                    yield tensor[start : min(start + step, rows)]
+            tensor = self._open(self._files[name], str(device)).get_slice(name)
+            self._bytes_read += self.nbytes(name, rows)
+            if tuple(tensor.get_shape()) != shape:
+                raise CheckpointError(f"{name}: changed while it was read; load it again")
+            for start in range(0, rows, step):
+                yield tensor[start : min(start + step, rows)]
         except (SafetensorError, OSError) as error:
             raise CheckpointError(
                 f"{name}: cannot be read ({error}); copy the file again"
@@ -180,6 +183,18 @@ class Checkpoint:
                 own = yield from _file_sha256(path.resolve())
                 sha.update(size.to_bytes(8, "little") + bytes.fromhex(own))
         return sha.hexdigest()[:16]
+
+    def _open(self, path: Path, device: str) -> Any:
+        """An open file, opened anew once OPEN_BYTES were read of it.
+
+        Opening parses its header, which takes milliseconds if thousands of tensors are in it. What
+        was read of an open file counts as memory of the process.
+        """
+        opened = self._opened
+        if opened is None or opened[:2] != (path, device) or self._bytes_read > OPEN_BYTES:
+            opened = path, device, safe_open(path, framework="pt", device=device)
+            self._opened, self._bytes_read = opened, 0
+        return opened[2]
 
     def _read_header(self, path: Path) -> None:
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import constants
+from safetensors.torch import load_file
 
 from engine.models.loading import checkpoint
 from engine.models.loading.checkpoint import Checkpoint
@@ -185,3 +186,15 @@ def test_a_large_tensor_is_read_in_pieces(large):
     pieces = [len(piece) for piece in Checkpoint(large).read("a", CPU, 20_000_000)]
     full = checkpoint.READ_BYTES // 4
     assert pieces == [full, full, 20_000_000 - 2 * full]
+
+
+@pytest.mark.parametrize(("most", "opened"), [(10**9, 1), (-1, None)])
+def test_a_file_of_small_tensors_is_not_opened_for_each(folder, most, opened, monkeypatch):
+    found, opens, real = Checkpoint(folder), [], checkpoint.safe_open
+    monkeypatch.setattr(checkpoint, "OPEN_BYTES", most)
+    monkeypatch.setattr(
+        checkpoint, "safe_open", lambda path, **how: (opens.append(path), real(path, **how))[1]
+    )
+    for name, expected in load_file(folder / "model.safetensors").items():
+        assert torch.equal(torch.cat(list(found.read(name, CPU))), expected)
+    assert len(opens) == (opened or len(found.shapes))
