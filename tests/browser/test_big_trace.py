@@ -2,8 +2,13 @@
 
 import pytest
 
+from engine.core.files import ASSETS
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from inspector.files import export
+from tests.inspector.fake import serving
 from tests.proofs.view_times import MAX_BYTES, VIEWS, largest
-from tests.support.browser import running_app
+from tests.support.big_app import big_record
 from tests.support.looking import cell_colour, drawn, pointed, show
 
 pytest_plugins = ["tests.support.chromium"]
@@ -16,16 +21,18 @@ PICTURES = """view => [...document.querySelectorAll(
 
 
 @pytest.fixture(scope="module")
-def large_app(tmp_path_factory):
-    command = ("-m", "tests.support.big_app", *map(str, SHAPE))
-    with running_app(tmp_path_factory.mktemp("large"), command=command) as app:
-        yield app
-        assert "Traceback" not in app.log.read_text()
+def url():
+    """The page in this process, for a process of its own would only import everything again."""
+    record = big_record(*SHAPE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "read_example", lambda folder: record)
+        with serving(Session(embedded_models(ASSETS)), ASSETS / "examples") as url:
+            yield url
 
 
 @pytest.fixture(scope="module")
-def race(large_app, lasting_page):
-    race = lasting_page(1440, 1000).open(large_app.url)
+def race(url, lasting_page):
+    race = lasting_page(1440, 1000).open(url)
     race.page.evaluate("performance.setResourceTimingBufferSize(5000)")
     return race
 

@@ -30,7 +30,7 @@ def own():
 @pytest.fixture(scope="module")
 def shared(own, lasting_page):
     """A page of the session with its settings open, on which each test chooses its model."""
-    race = opened(lasting_page, own)
+    race = opened(lasting_page, own, gen_length="16", **{"a.steps": "8"})
     race.settings()
     return race
 
