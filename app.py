@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import gettempdir
-from threading import Event, Thread
+from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +158,8 @@ def main() -> None:
         signal.signal(number, partial(end, page.stop_runs))
     try:
         page.launch(prevent_thread_lock=True, **launch_options(page))
-        Event().wait()
+        while page.is_running:
+            time.sleep(1)  # a signal ends it at once
     except KeyboardInterrupt:
         session.queue.wait_idle(LAST_STEP)
         close(page)
