@@ -100,6 +100,13 @@ def fitting_model(family: str, cache: str, size: int = 4) -> ModelAdapter:
     return model_of(family) if full else block_model_of(family, size)
 
 
+TWO_BLOCKS = {
+    "gen_length": 8,
+    "block_length": 4,
+    "steps": 8,
+}  # a short run, for tests in which the length has no part
+
+
 def make_spec(**changes) -> RunSpec:
     return RunSpec(
         **({"gen_length": 16, "block_length": 4, "steps": 16, "dtype": "float64"} | changes)

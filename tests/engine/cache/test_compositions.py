@@ -6,7 +6,15 @@ import pytest
 from engine.catalog import derive_plan, make_policy, policies, unmaskers
 from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
-from tests.support.micro import full_policies, make_prompts, make_spec, micro_job, model_of, run
+from tests.support.micro import (
+    TWO_BLOCKS,
+    full_policies,
+    make_prompts,
+    make_spec,
+    micro_job,
+    model_of,
+    run,
+)
 
 STACKS = [
     f"{base}+{name}"
@@ -16,7 +24,6 @@ STACKS = [
 ]
 CACHES = [*full_policies(), *STACKS]
 FAMILIES = ("mha", "shifted-gqa")
-TWO_BLOCKS = {"gen_length": 8, "block_length": 4, "steps": 8}
 
 
 @pytest.mark.parametrize("unmasker", unmaskers())

@@ -19,6 +19,7 @@ from engine.record.recorder import Recorder
 from tests.support.micro import (
     ATOL,
     NONE,
+    TWO_BLOCKS,
     Planned,
     full_policies,
     make_prompts,
@@ -225,8 +226,8 @@ def test_exact_settings_of_every_policy_equal_no_cache(model, name, unmasker):
 
 @pytest.mark.parametrize("name", full_policies())
 def test_two_runs_stepped_in_turns_give_what_they_give_alone(model, name):
-    changes = {"cache": name, "temperature": 1.0, "unmasker": "threshold", "gen_length": 8}
-    specs = [make_spec(**changes, steps=8, seed=s) for s in (1, 2)]
+    changes = {"cache": name, "temperature": 1.0, "unmasker": "threshold", **TWO_BLOCKS}
+    specs = [make_spec(**changes, seed=s) for s in (1, 2)]
     alone = [run(model, spec) for spec in specs]
     states = [Denoiser(micro_job(model, spec)) for spec in specs]
     streams = [denoise(state) for state in states]

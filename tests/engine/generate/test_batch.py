@@ -10,6 +10,7 @@ from engine.cache.base import LayerPlan
 from engine.generate.loop import Denoiser, denoise
 from tests.support.micro import (  # fmt: skip
     ATOL,
+    TWO_BLOCKS,
     LogitTap,
     Planned,
     Run,
@@ -23,7 +24,6 @@ from tests.support.micro import (  # fmt: skip
     run,
 )
 
-TWO_BLOCKS = {"gen_length": 8, "block_length": 4, "steps": 8}
 PROMPTS = make_prompts(6, 2, 9)
 CASES = [
     ("mha", {"cache": "none", "unmasker": "threshold", "temperature": 0.7}),

@@ -26,7 +26,7 @@ from tests.conformance.cases import GOLDENS, read_cases
 from tests.conformance.mmada import setup
 from tests.conformance.runs import decode
 from tests.engine.cache.test_forward import full
-from tests.support.micro import configure, full_policies
+from tests.support.micro import TWO_BLOCKS, configure, full_policies
 from tests.support.mmada import TEXT, write_mmada
 
 CASES = {case.id: case for case in read_cases(GOLDENS / "mmada")}
@@ -113,8 +113,7 @@ def test_confidences_are_computed_in_float64(folder):
 @pytest.mark.parametrize("cache", full_policies())
 def test_every_cache_decodes_text(folder, cache, knobs):
     session = Session({"m": folder})
-    sizes = {"gen_length": 8, "block_length": 4, "steps": 8}
-    events = list(session.run(RunSpec(**SPEC | sizes | knobs, cache=cache, record="layers")))
+    events = list(session.run(RunSpec(**SPEC | TWO_BLOCKS | knobs, cache=cache, record="layers")))
     answer = events[-1].canvas[0, -8:]
     assert events[-1].reason == "done"
     assert ((answer < TEXT) & (answer != 2)).all()

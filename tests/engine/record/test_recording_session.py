@@ -11,6 +11,7 @@ from engine.core.events import RunFinished, RunStarted, StepEvent
 from engine.record.layer_recorder import LayerRecorder
 from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE
+from tests.support.micro import TWO_BLOCKS
 
 CACHES = ["none", "dual", "dllm_cache", "spa_cache", "freecache+dare_kv", "d2_cache"]
 
@@ -31,7 +32,7 @@ def tokens(trace):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_recorded_run_equals_the_timed_one_token_by_token(session, cache):
-    changes = {"cache": cache, "gen_length": 8, "block_length": 4, "steps": 8}
+    changes = {"cache": cache, **TWO_BLOCKS}
     timed = tokens(traced(session, **changes))
     for level in ("steps", "layers", "probe"):
         assert tokens(traced(session, **changes, record=level)) == timed
