@@ -100,11 +100,8 @@ def fitting_model(family: str, cache: str, size: int = 4) -> ModelAdapter:
     return model_of(family) if full else block_model_of(family, size)
 
 
-TWO_BLOCKS = {
-    "gen_length": 8,
-    "block_length": 4,
-    "steps": 8,
-}  # a short run, for tests in which the length has no part
+# A short run, for tests in which the length has no part.
+TWO_BLOCKS = {"gen_length": 8, "block_length": 4, "steps": 8}
 
 
 def make_spec(**changes) -> RunSpec:
