@@ -126,7 +126,10 @@ def _digit_pieces(size: int) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _repeated(word: str, count: int) -> list[str]:
-    """A pre-token `count` times; in one text if it begins with a space, which divides it again."""
+    """Texts that hold a pre-token `count` times.
+
+    One text if it begins with a space, because the copies are divided again before each space.
+    """
     return [word * count] if word[0] == " " and word.strip() else [word] * count
 
 
@@ -216,7 +219,10 @@ def _count_words(vocabulary: str) -> dict[str, int]:
 
 @cache
 def _count_parts() -> Counter[str]:
-    """The parts of the sample between the starts of its spaces, where every pre-token begins."""
+    """The parts of the sample with their counts, divided before each space.
+
+    No pre-token reaches over such a place.
+    """
     parts: Counter[str] = Counter()
     rng = random.Random(0)
     for family in families().values():
