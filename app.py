@@ -143,6 +143,7 @@ def main() -> None:
     from engine.advise.service import SearchService
     from engine.batch.service import BatchService
     from engine.core.threads import best_threads
+    from engine.serve.fair_queue import RunLock
     from inspector.page.layout import build, launch_options
 
     torch.set_num_threads(best_threads())
@@ -161,7 +162,7 @@ def main() -> None:
         while page.is_running:
             time.sleep(1)  # a signal ends it at once
     except KeyboardInterrupt:
-        session.queue.wait_idle(LAST_STEP)
+        RunLock(session.queue).acquire(LAST_STEP)  # no run computes then, and none begins
         close(page)
 
 

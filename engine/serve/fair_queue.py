@@ -94,11 +94,6 @@ class FairQueue:
                 self._waiting.remove(run)
             self._changed.notify_all()
 
-    def wait_idle(self, wait: float) -> bool:
-        """Wait up to `wait` seconds until no run holds the lock; returns whether none does."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._holder is None, wait)
-
     def estimate(self, run: RunLock) -> tuple[int, float | None]:
         """Number of runs ahead of a waiting one, and the most seconds that they need.
 
