@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import handmade_guided_run as hand
 from tests.support.handmade_guided_run import guided_trace
-from tests.support.looking import bring, bring_once, drawn, illegible, inks, pointed, recolour, show
+from tests.support.looking import bring, bring_once, illegible, inks, point, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -16,25 +16,10 @@ FLASH = "FlashDLM, guider tiny-qwen2 (FlashDLM, released rule)"
 PROMPT = "Tom has 9 pears. Max has 2 times as many pears. How many pears do they have?"
 
 
-def at(race, figure, x, y, click=False):
-    """What a figure says at a share of its width and height."""
-    root = race.page.locator(f"{BOX} [data-figure={figure}]")
-    canvas = root.locator("[data-box]")
-    drawn(race)
-    canvas.evaluate("e => e.scrollIntoView({ block: 'center' })")
-    box = [float(edge) for edge in (canvas.get_attribute("data-box") or "").split(",")]
-    place = {"x": box[0] + x * (box[2] - box[0]), "y": box[1] + y * (box[3] - box[1])}
-    canvas.hover(position=place)
-    if click:
-        canvas.click(position=place)
-    pointed(race)
-    return root.locator(".ds-words").inner_text()
-
-
 def cell(race, x, y, click=False):
     shape = race.page.locator(f"{BOX} [data-figure=guider] canvas").get_attribute("data-cells")
     wide, high = (int(n) for n in shape.split(","))
-    return at(race, "guider", (x + 0.5) / wide, (y + 0.5) / high, click)
+    return point(race, "guider", (x + 0.5) / wide, (y + 0.5) / high, click)
 
 
 def block(race, name):
@@ -131,7 +116,7 @@ def test_the_guider_has_its_part_of_the_time(guided):
     assert "guider" not in guided.text("[data-figure=time-a] .ds-legend")
     unit = guided.page.locator(f"{BOX} .ds-view[data-view=time] [data-control=unit]")
     unit.select_option("ms")
-    said = at(guided, "time-b", 0.5 / 64, 0.5)
+    said = point(guided, "time-b", 0.5 / 64, 0.5)
     whole, *parts = numbers(said.split("step 1: ")[1].split(")")[0])
     assert len(parts) == 4
     assert sum(parts) == pytest.approx(whole, abs=0.01)
@@ -193,19 +178,19 @@ def test_figures_say_the_counts_of_the_steps(brought):
     race = brought
     lane(race, "a", "guider")
     for step, (ids, _, taken) in enumerate(hand.STEPS):
-        said = at(race, "guider-rate", (step + 0.5) / 3, 0.5)
+        said = point(race, "guider-rate", (step + 0.5) / 3, 0.5)
         mean = np.mean([k for _, _, k in hand.STEPS[: step + 1]])
         assert numbers(said) == [step + 1, taken, len(ids), pytest.approx(mean, abs=0.01)]
-    assert numbers(at(race, "guider-histogram", 2.5 / 4, 0.5)) == [1, 2]
-    assert numbers(at(race, "guider-survival", 2.5 / 4, 0.5)) == [67, 2]
-    said = at(race, "guider-even", 0.5, 0.5)
+    assert numbers(point(race, "guider-histogram", 2.5 / 4, 0.5)) == [1, 2]
+    assert numbers(point(race, "guider-survival", 2.5 / 4, 0.5)) == [67, 2]
+    said = point(race, "guider-even", 0.5, 0.5)
     whole = hand.FORWARD_MS + hand.DECIDE_MS
     clock = whole / (whole - hand.GUIDER_MS)
     assert numbers(said) == [2, 1.5, 1.25, pytest.approx(clock, abs=0.01)]
     assert "by the clock" in race.text("[data-figure=guider-even] .ds-legend")
-    said = at(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 6))
+    said = point(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 6))
     assert said.startswith("Step 1, answer token 7")
-    at(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 4), click=True)
+    point(race, "guider-scatter", hand.P_F, 1 - hand.p_g(0, 4), click=True)
     assert race.page.locator(f"{BOX}[data-step='0'][data-position='7']").count() == 1
 
 

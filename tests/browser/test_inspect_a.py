@@ -12,7 +12,7 @@ from engine.serve.session import Session
 from inspector.views import registry
 from tests.inspector.unpacked import unpacked
 from tests.support.browser import ROOT
-from tests.support.looking import bring, drawn, pointed, recorded_lanes, show_at
+from tests.support.looking import bring, drawn, point, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -45,27 +45,10 @@ def said(race, view):
     return race.text(f".ds-view[data-view={view}] [data-block=sum]")
 
 
-def at(race, figure, x, y=0.5, click=False):
-    """What a figure says at a share of its width and height."""
-    root = race.page.locator(f"#ds-race [data-figure={figure}]")
-    canvas = root.locator("[data-box]")
-    drawn(race)
-    canvas.scroll_into_view_if_needed()
-    left, top, right, bottom = (
-        float(edge) for edge in (canvas.get_attribute("data-box") or "").split(",")
-    )
-    place = {"x": left + x * (right - left), "y": top + y * (bottom - top)}
-    canvas.hover(position=place)
-    if click:
-        canvas.click(position=place)
-    pointed(race)
-    return root.locator(".ds-words").inner_text()
-
-
 def cell(race, figure, x, y, **options):
     shape = race.page.locator(f"#ds-race [data-figure={figure}] canvas").get_attribute("data-cells")
     wide, high = (int(n) for n in shape.split(","))
-    return at(race, figure, (x + 0.5) / wide, (y + 0.5) / high, **options)
+    return point(race, figure, (x + 0.5) / wide, (y + 0.5) / high, **options)
 
 
 def numbers(text):
@@ -93,7 +76,7 @@ def test_drift_counts_are_those_of_the_trace(race, lanes):
         assert len(places) == min(5, seen[12, 5].sum())
         share = 100 * above[:, 6].sum() / seen[:, 6].sum()
         done = lanes[lane].recompute_map()[1:, 6, QUANTITIES.index(quantity), first:]
-        text = at(race, "counts-layers", 6.5 / 8)
+        text = point(race, "counts-layers", 6.5 / 8)
         drifted, *others = [float(n) for n in re.findall(r"([\d.]+) %", text)]
         assert drifted == pytest.approx(share, abs=0.5)
         planned = lanes[lane].meta["facts"].get("budget")
@@ -104,7 +87,7 @@ def test_drift_counts_are_those_of_the_trace(race, lanes):
         if planned:
             assert others[1] == pytest.approx(100 * planned[6], abs=0.5)
             assert others[0] == pytest.approx(others[1], abs=3)
-        text = at(race, "counts-steps", 12.5 / 32)
+        text = point(race, "counts-steps", 12.5 / 32)
         assert numbers(text)[:3] == [13, above[12].sum(), seen[12].sum()]
     cell(race, "counts", 20, 2, click=True)
     assert race.page.locator("#ds-race [data-inspect]").get_attribute("data-layer") == "2"
@@ -125,7 +108,7 @@ def test_similarity_and_scatter_are_those_of_the_trace(race, lanes):
         want = 1 - codes[pair(x, y), 0, 3, 1]
         assert cosines(cell(race, "similarity-steps", x, y)) == [pytest.approx(want, abs=1e-4)]
     show_at(race, "similarity", "a", 3, 20)
-    text = at(race, "similarity-distance", 5 / 31)
+    text = point(race, "similarity-distance", 5 / 31)
     assert "step 21 compared with step 16" in text.lower()
     assert cosines(text) == pytest.approx((1 - codes[pair(20, 15), 0, 3]).tolist(), abs=1e-4)
     before = np.mean([codes[pair(t, t - 1), 0] for t in range(1, 32)], 0)

@@ -10,7 +10,7 @@ from engine.core.events import KINDS, QUANTITIES
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from tests.support.browser import ROOT
-from tests.support.looking import bring, drawn, pointed, recorded_lanes, show_at
+from tests.support.looking import bring, drawn, point, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -33,21 +33,6 @@ def lanes():
 def race(viewer, lanes, tmp_path_factory):
     bring(viewer, lanes, tmp_path_factory.mktemp("lanes"))
     return viewer
-
-
-def point(race, figure, x, y, click=False):
-    """What a figure says at a share of its width and height."""
-    root = race.page.locator(f"{BOX} [data-figure={figure}]")
-    canvas = root.locator("[data-box]")
-    drawn(race)
-    canvas.evaluate("e => e.scrollIntoView({block: 'center'})")
-    left, top, right, bottom = map(float, canvas.get_attribute("data-box").split(","))
-    place = {"x": left + x * (right - left), "y": top + y * (bottom - top)}
-    canvas.hover(position=place)
-    if click:
-        canvas.click(position=place)
-    pointed(race)
-    return root.locator(".ds-words").inner_text()
 
 
 def cell(race, figure, x, y, click=False):

@@ -107,6 +107,21 @@ def pointed(race: Any) -> None:
     drawn(race)
 
 
+def point(race: Any, figure: str, x: float, y: float = 0.5, click: bool = False) -> str:
+    """What a figure says when one points, or clicks, at a share of its width and height."""
+    root = race.page.locator(f"#ds-race [data-figure={figure}]")
+    canvas = root.locator("[data-box]")
+    drawn(race)
+    canvas.evaluate("e => e.scrollIntoView({ block: 'center' })")
+    left, top, right, bottom = map(float, (canvas.get_attribute("data-box") or "").split(","))
+    place = {"x": left + x * (right - left), "y": top + y * (bottom - top)}
+    canvas.hover(position=place)
+    if click:
+        canvas.click(position=place)
+    pointed(race)
+    return root.locator(".ds-words").inner_text()
+
+
 def show_at(race: Any, view: str, lane: str, layer: int, step: int) -> None:
     """Open a view with the cursor at a place, counted from 0."""
     race.page.locator(f"#ds-race [data-inspect-lane-{lane}]").click()
