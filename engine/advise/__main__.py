@@ -94,7 +94,7 @@ def _advise(args: argparse.Namespace, session: Session) -> Advice:
 def _request(args: argparse.Namespace, info: ModelInfo) -> AdviceRequest:
     """The request of the flags."""
     caches = named_caches(args.cache or ALL, info)
-    args.cache = None
+    args.cache = args.record = None  # a recorder would slow the timed runs
     base, prompts = spec_from_flags(args), prompts_from_flags(args)
     return AdviceRequest(
         base, tuple(caches), tuple(prompts), args.keep, args.of or _kind(prompts),

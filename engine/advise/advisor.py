@@ -18,6 +18,7 @@ from engine.advise.search import CacheSearch, NoSettingError, search_at_random, 
 from engine.advise.space import fitted, grid, title_of
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
+from engine.batch.prompts import Prompt
 from engine.batch.runner import Run
 from engine.batch.settings import PLAIN, NamedSpec
 from engine.cache.calibration.drift_profile import DriftProfile
@@ -92,6 +93,12 @@ class Advice:
     def tested(self) -> int:
         """Number of prompts of the final test on which plain decoding did not fail."""
         return len(self.request.held_back) - len(self.failed)
+
+    @property
+    def raced(self) -> Prompt:
+        """The prompt of a race: the first of the final test that plain decoding could run."""
+        prompts = self.request.held_back
+        return next((one for one in prompts if one.prompt not in self.failed), prompts[0])
 
     def front(self) -> list[tuple[str, str]]:
         """Cache and name of the settings of the final test that no other one beats.
@@ -213,7 +220,7 @@ class Advisor:
                 return None
         first = self._exact[0].trace.arrays()
         tokens, forwards = int(first["prompt_mask"].sum()), int(first["forwards"].sum())
-        steps = list(self._narrow.run(request.plain, tokens, forwards))
+        steps = self._narrow.run(request.plain, tokens, forwards)
         scale, errors = flop_scale(self._exact[0].flops, steps), measure_reuse_error(self._traces)
 
         def predict(spec: RunSpec) -> Prediction:

@@ -8,7 +8,7 @@ method recomputes a set number of rows. Its runs take a fraction of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -97,7 +97,7 @@ def _scheduled(spec: RunSpec, forwards: int | None) -> RunSpec:
     return replace(spec, unmasker="quota", knobs=knobs, steps=steps)
 
 
-def flop_scale(real: np.ndarray, narrow: Sequence[PlannedStep]) -> np.ndarray:
+def flop_scale(real: np.ndarray, narrow: Iterable[PlannedStep]) -> np.ndarray:
     """FLOPs of a real run over those of the narrow model, [PARTS].
 
     `real` [PARTS] are those of a run without a cache, `narrow` its steps on the narrow model.

@@ -139,9 +139,8 @@ def race_of(plain: RunSpec, spec: RunSpec, prompt: str) -> RaceSpec:
 
 
 def _race(advice: Advice, measured: Measured) -> RaceSpec:
-    """The race of a setting on the first prompt of the final test."""
-    request = advice.request
-    return race_of(request.plain, measured.named.spec, request.held_back[0].prompt)
+    """The race of a setting against plain decoding (`Advice.raced`)."""
+    return race_of(advice.request.plain, measured.named.spec, advice.raced.prompt)
 
 
 def _chosen(advice: Advice, cache: str, name: str) -> dict[str, Any]:
@@ -159,7 +158,7 @@ def _chosen(advice: Advice, cache: str, name: str) -> dict[str, Any]:
 def _run_card(advice: Advice, race: RaceSpec, chosen: Measured) -> dict[str, Any]:
     """The run card of the chosen setting's race (`engine.config.run_card`).
 
-    Its results are those of the first prompt of the final test, as they were measured there.
+    Its results are those of the race's prompt, as they were measured in the final test.
     """
     where, request = advice.environment, advice.request
     lanes = {

@@ -178,13 +178,13 @@ class Search(Task):
             for measured in (found.held_back, found.search.measured):
                 if isinstance(name, str) and name in measured:
                     spec = measured[name].named.spec
-                    return race_of(self.request.plain, spec, self.request.held_back[0].prompt)
+                    return race_of(self.request.plain, spec, self._advice.raced.prompt)
         raise ValueError("search: it has measured no setting of this name")
 
     @property
     def answer(self) -> str | None:
         """The right answer to the prompt of `race`, None if it is not known."""
-        return self.request.held_back[0].answer
+        return self._advice.raced.answer
 
 
 class SearchService:

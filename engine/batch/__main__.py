@@ -26,6 +26,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,8 @@ def _settings(args: argparse.Namespace) -> list[NamedSpec]:
         plain = plain_decoding(base)
         given = NamedSpec(f"{base.cache}, {base.unmasker}", base)
         named = [NamedSpec(PLAIN, plain), *([given] if base != plain else [])]
-    ruled = catalog.with_end_of_text_rules([one.spec for one in named])
+    # What is timed is not recorded, whatever a row of the file says.
+    ruled = catalog.with_end_of_text_rules([replace(one.spec, record="off") for one in named])
     return [NamedSpec(one.name, spec) for one, spec in zip(named, ruled, strict=True)]
 
 
@@ -127,9 +129,10 @@ def _show(
     text = markdown_table(HEAD, map(_cells, rows))
     if finished < total:
         text += f"\n{finished} of {total} runs; the others were not made.\n"
-    failed = sum(row["failed"] for row in rows)
-    if failed:
-        text += f"\n{failed} runs failed; results.json says why.\n"
+    prompts = results.table()
+    runs = [run for row in prompts for run in row["runs"] if run is not None]
+    if failed := [run["message"] for run in runs if run["reason"] != "done"]:
+        text += f"\nRuns that failed: {len(failed)}; the first one: {failed[0]}\n"
     found = recordings and recordings.to_dict([row["name"] for row in rows])
     for row in found["settings"] if found else ():
         text += f"\n{row['name']}: {row['runs']} runs in the aggregates"
@@ -137,7 +140,7 @@ def _show(
     print(text, end="")
     if out:
         document = {"finished": finished, "total": total, "settings": rows}
-        document |= {"prompts": results.table()} | ({"aggregates": found} if found else {})
+        document |= {"prompts": prompts} | ({"aggregates": found} if found else {})
         write_atomically(out / "results.json", (json.dumps(document) + "\n").encode())
         write_atomically(out / "table.md", text.encode())
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.catalog import derive_plan, with_end_of_text_rules
 from engine.config.spec import RunSpec
+from engine.config.validation import check_name
 from engine.core.files import read_json
 
 PLAIN = "plain decoding"  # the name of the setting that the others are compared with
@@ -42,14 +43,14 @@ def named_specs(rows: Any, base: RunSpec, path: Path | None = None) -> list[Name
     )
     if not named or not rows:
         raise ValueError(f'{given} must be a JSON list of {{"name", fields}}, not empty')
-    specs: list[NamedSpec] = []
+    specs, field = list[NamedSpec](), given.partition(":")[0]
     for row in rows:
+        check_name(f"{field}: name", row["name"])
         changes = {key: value for key, value in row.items() if key != "name"}
         try:
             spec = with_fields(base, changes)
             derive_plan(spec)
         except ValueError as error:
-            field = given.partition(":")[0]
             raise ValueError(f"{field}: {row['name']}: {error}") from None
         if any(row["name"] == one.name for one in specs):
             raise ValueError(f"{given}: two rows are named {row['name']}; give each its own name")

@@ -15,7 +15,7 @@ MIN_TEMPERATURE = 1e-3  # logits divided by less overflow
 
 
 def check_name(field: str, name: str) -> None:
-    """Raise ValueError if the name or path of a model is too long or has control characters."""
+    """Raise ValueError if a name or the path of a model is too long or has control characters."""
     if len(name) > MAX_NAME:
         raise ValueError(f"{field}: {len(name)} characters; at most {MAX_NAME}")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):

@@ -49,6 +49,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """
     if not path.name or path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():  # a device or a pipe, which a file would replace
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.catalog import make_policy, make_unmasker
+from engine.catalog import derive_plan, make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.estimate.assumptions import Assumptions
 from engine.estimate.estimate import Target, simulate
 from engine.models.base import ModelInfo
 from engine.models.feed_forward import ROUTERS, ExpertsInfo
+from engine.trace.schema import MAX_LAYERS
 from engine.trace.trace import Trace
 
 MAX_SIZE = 1_000_000
@@ -23,7 +24,8 @@ def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
     """The assumptions with which an estimate of the recorded run gives its forwards and rows.
 
     `spec` is the run to be estimated: the recorded one must have its unmasker if the tokens of a
-    forward are taken from it, and its cache if the share is. Raises ValueError naming `recorded`.
+    forward are taken from it, and its cache if the share is. Raises ValueError naming `recorded`,
+    or a setting of the recorded run that is impossible.
     """
     own = recorded_spec(trace)
     arrays = trace.arrays()
@@ -39,6 +41,7 @@ def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
         filled = int(np.isnan(arrays["commit_confidence"]).sum())
     if make_policy(spec).data_rows() is not None:
         _same("cache", own, spec)
+        derive_plan(own)  # settings of a file may not fit together
         prompt = trace.prompt_length
         suffix = len(arrays["prompt_mask"]) - prompt - own.gen_length if own.suffix else 0
         target = Target(own.model, recorded_info(trace), prompt, suffix)
@@ -99,8 +102,8 @@ def recorded_info(trace: Trace) -> ModelInfo:
     found: dict[str, Any] = {k: v for k, v in trace.meta["model"].items() if k in known}
     try:
         experts = None if found.get("experts") is None else ExpertsInfo(**found["experts"])
-        lists = {"stop_ids": tuple(found["stop_ids"]), "suppressed_ids": ()}
-        info = ModelInfo(**found | lists | {"experts": experts})
+        ids = {"stop_ids": tuple(found["stop_ids"]), "suppressed_ids": (), "text_size": 0}
+        info = ModelInfo(**found | ids | {"experts": experts})
     except (KeyError, TypeError) as error:
         raise ValueError(f"recorded: the model's sizes are not in the trace ({error})") from None
     sizes = [info.layers, info.d_model, info.n_heads, info.n_kv_heads, info.head_dim, info.ffn,
@@ -112,4 +115,12 @@ def recorded_info(trace: Trace) -> ModelInfo:
         raise ValueError(f"recorded: the router of the experts is none of {', '.join(ROUTERS)}")
     if not all(type(size) is int and 1 <= size <= MAX_SIZE for size in sizes):
         raise ValueError(f"recorded: the model's sizes are not whole numbers from 1 to {MAX_SIZE}")
+    if info.layers > MAX_LAYERS:
+        raise ValueError(f"recorded: the model has {info.layers} layers; at most {MAX_LAYERS}")
+    ends = [info.mask_id, *info.stop_ids]
+    whole = all(type(token) is int for token in ends) and 0 <= info.mask_id < info.vocab_size
+    if not whole or len(set(ends)) >= info.vocab_size:
+        raise ValueError("recorded: the model's mask and stop ids are not among its tokens")
+    if type(info.logit_shift) is not int or info.logit_shift not in (0, 1):
+        raise ValueError("recorded: the model's logit_shift is neither 0 nor 1")
     return info

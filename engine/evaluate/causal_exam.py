@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     questions = corpus.exam_questions(args.problems, args.seed, args.shots, args.family)
     try:
         row = evaluate_causal(args.folder, questions, args.generate)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     row |= {"shots": args.shots, "family": args.family}
     print(

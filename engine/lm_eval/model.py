@@ -25,7 +25,7 @@ from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
-from engine.lm_eval.options import flag, prompted, spec_of
+from engine.lm_eval.options import flag, number, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
 from engine.models.loading.hub import Hub
@@ -38,9 +38,10 @@ _LOG = logging.getLogger(__name__)
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature")  # arguments that are followed
 
 
-def cut(text: str, stops: Sequence[str]) -> str:
+def cut(text: str, stops: Sequence[object]) -> str:
     """The text before the first of the stop strings; empty ones do not count."""
-    ends = [text.find(stop) for stop in stops if stop and stop in text]
+    texts = map(str, stops)  # the harness reads `5` as a number
+    ends = [text.find(stop) for stop in texts if stop and stop in text]
     return text[: min(ends)] if ends else text
 
 
@@ -204,7 +205,7 @@ class DriftscopeLM(TemplateLM):
             assert response is not None
             self.responses.place(one.where, response)
             until = request.args[1].get("until") or []
-            texts.append(cut(response.text, [until] if isinstance(until, str) else until))
+            texts.append(cut(response.text, until if isinstance(until, list) else [until]))
             self.cache_hook.add_partial("generate_until", request.args, texts[-1])
             self._write_card(one, response)
         self.responses.end()
@@ -338,12 +339,12 @@ class DriftscopeLM(TemplateLM):
         for name in sorted({*given} - {*GENERATION} - self._unknown):
             _LOG.warning("gen_kwargs: %s has no effect; known are %s", name, ", ".join(GENERATION))
         self._unknown |= given.keys()
-        spec, length = self.spec, given.get("max_gen_toks")
+        spec, length = self.spec, number(given, "max_gen_toks", int)
         if length is not None:
-            spec = resized(spec, "", fitting_length(int(length), spec.block_length))
-        temperature = given.get("temperature")
-        if temperature is not None and given.get("do_sample", float(temperature) > 0):
-            spec = dataclasses.replace(spec, temperature=float(temperature))
+            spec = resized(spec, "", fitting_length(length, spec.block_length))
+        temperature = number(given, "temperature", float)
+        if temperature is not None and given.get("do_sample", temperature > 0):
+            spec = dataclasses.replace(spec, temperature=temperature)
         return spec
 
     def _answer(self, spec: RunSpec, asked: Sequence[_Asked]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from engine import catalog
 from engine.batch.flags import DEFAULTS
@@ -13,6 +13,7 @@ from engine.config.knobs import describe_fields, text_knobs
 from engine.config.spec import MAX_PROMPT_CHARS, RunSpec
 from engine.models.tokenizer import Messages
 
+N = TypeVar("N", int, float)
 NOT_ARGUMENTS = ("prompt", "chat", "model")
 
 
@@ -58,6 +59,15 @@ def flag(name: str, value: bool | str) -> bool:
     if found is None:
         raise ValueError(f"{name}: {value!r} is neither true nor false")
     return found
+
+
+def number(given: Mapping[str, Any], name: str, kind: type[N]) -> N | None:
+    """A number among generation arguments, None if it is missing. ValueError names a wrong one."""
+    value = given.get(name)
+    try:
+        return None if value is None else kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name}: {value!r} is not a number; give one") from None
 
 
 def prompted(spec: RunSpec, context: str, turns: Messages) -> RunSpec:

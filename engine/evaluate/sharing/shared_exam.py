@@ -42,9 +42,12 @@ class Sample:
         values, machine = row.get("result"), row.get("machine")
         if not isinstance(values, dict) or not isinstance(machine, dict):
             raise ValueError("result and machine must be objects")
-        for field in dataclasses.fields(ExamResult):
-            if not isinstance(values.get(field.name), _TYPES[str(field.type)]):
-                raise ValueError(f"result.{field.name} must be of type {field.type}")
+        known = {field.name: str(field.type) for field in dataclasses.fields(ExamResult)}
+        if unknown := sorted(values.keys() - known.keys()):
+            raise ValueError(f"result.{unknown[0]} is unknown")
+        for name, kind in known.items():
+            if not isinstance(values.get(name), _TYPES[kind]):
+                raise ValueError(f"result.{name} must be of type {kind}")
         result = ExamResult(**values | {"ids": tuple(values["ids"])})
         return cls(result, machine, resumed=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,8 +70,8 @@ def named_checkpoints(given: str | None, assets: Path) -> tuple[dict[str, Path],
     """
     folders = embedded_models(assets)
     name = given or RunSpec().model
-    folder = Path(name)
-    if name not in folders and (folder.is_absolute() or folder.is_dir()):
+    if name not in folders and (os.path.isabs(name) or os.path.isdir(name)):
+        folder = Path(os.path.abspath(name))  # which has a name, also of `.`
         return folders | {folder.name: folder}, folder.name
     return folders, name
 

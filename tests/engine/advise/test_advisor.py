@@ -1,6 +1,7 @@
 """The advisor on a micro checkpoint, from exact runs to the table, and its command."""
 
 import json
+import weakref
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -88,6 +89,23 @@ def test_exact_runs_are_recorded_whole(checkpoint):
     for trace in own._traces:
         drift = trace.arrays()["drift"]
         assert drift.shape[1:] == (trace.layers, len(QUANTITIES), len(trace.arrays()["canvas"]))
+
+
+def test_the_planned_steps_of_a_run_are_not_all_held(session, monkeypatch):
+    """One of a model of 32 layers and 3,072 positions takes 400 KB, and a run has 1,024."""
+    own, steps, held = advisor(session), [], []
+    planned = own._narrow.run
+
+    def counted(*asked):
+        for step in planned(*asked):
+            steps.append(weakref.ref(step))
+            held.append(sum(one() is not None for one in steps))
+            yield step
+
+    monkeypatch.setattr(own._narrow, "run", counted)
+    for _ in own.events():
+        pass
+    assert max(held) <= 2
 
 
 def test_a_setting_that_clearly_keeps_too_little_is_not_tested_further(checkpoint, monkeypatch):
@@ -216,6 +234,13 @@ def test_the_command_writes_advice_and_goes_on_from_its_runs(checkpoint, tmp_pat
     command.main(flags)
     assert (out / "runs.jsonl").read_text().splitlines() == lines
     assert json.loads((out / "advice.json").read_text()) == document
+
+
+def test_the_command_times_settings_without_a_recorder(checkpoint, session):
+    flags = ["--model", "micro", "--family", "short_problems", "--record", "layers"]
+    args = command._parser().parse_args([*flags, "--gen-length", "8", "--block-length", "4"])
+    request = command._request(args, session.model_info("micro"))
+    assert request.base.record == "off"
 
 
 def test_the_command_names_a_cache_that_cannot_be_searched(checkpoint, tmp_path):

@@ -9,8 +9,10 @@ import pytest
 from engine.advise import advisor, service
 from engine.advise.advisor import EXACT_RUNS
 from engine.advise.service import PUBLIC, SearchLimits, SearchService
+from engine.config.run_card import specs_of
 from engine.config.spec import RunSpec
 from engine.core.control import Control
+from engine.evaluate.repeat import differences, repeat
 
 BASE = RunSpec(model="micro", prompt="", gen_length=8, block_length=4, steps=8)
 TEXT = {"text": "\n".join(f"Ann has {i} pens." for i in range(6))}
@@ -165,25 +167,39 @@ def test_a_prompt_that_is_too_long_is_refused_by_its_number(served):
         served.open({"text": words}, BASE, "dual", **ASKED)
 
 
+class Failing:
+    """A session that fails on one prompt; `plan` does not foresee it."""
+
+    def __init__(self, session, prompt):
+        self._session, self._prompt = session, prompt
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def run(self, spec, control):
+        if spec.prompt == self._prompt:
+            raise ValueError("memory: the prompt does not fit")
+        return self._session.run(spec, control)
+
+
 def test_prompts_on_which_plain_decoding_fails_are_left_out_of_the_test(session):
-    class Failing:
-        """A session that fails on one prompt; `plan` does not foresee it."""
-
-        def __getattr__(self, name):
-            return getattr(session, name)
-
-        def run(self, spec, control):
-            if "has 4 pens" in spec.prompt:
-                raise ValueError("memory: the prompt does not fit")
-            return session.run(spec, control)
-
-    search = SearchService(Failing()).open(TEXT, BASE, "dual", **ASKED)
+    search = SearchService(Failing(session, "Ann has 4 pens.")).open(TEXT, BASE, "dual", **ASKED)
     advice = run(search)["advice"]
     assert advice["chosen"]["prompts"] == 3
     said = [one for one in advice["not_tested"] if "failed on" in one]
     assert said[0].startswith("Plain decoding failed on 1 of the 4 prompts of the test")
     assert "memory: the prompt does not fit" in said[0]
     assert "The test has 3 prompts" in advice["not_tested"][-1]
+
+
+def test_the_race_of_the_chosen_setting_is_of_a_prompt_that_could_be_run(session):
+    """The results on its run card were measured on the same prompt."""
+    search = SearchService(Failing(session, "Ann has 2 pens.")).open(TEXT, BASE, "dual", **ASKED)
+    chosen = run(search)["advice"]["chosen"]
+    specs = specs_of(chosen["card"])
+    assert {spec.prompt for spec in specs.values()} == {"Ann has 3 pens."}
+    assert differences(chosen["card"], repeat(session, specs)) == []
+    assert search.race(chosen["name"]).b.prompt == "Ann has 3 pens."
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,30 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["one", "two"]
 
 
+def test_a_run_that_failed_says_why(prompts, tmp_path, capsys):
+    specs = tmp_path / "specs.json"
+    start = {"trace": "gone", "step": 1}
+    specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "start": start}]))
+    main(("--prompts", str(prompts), "--specs", str(specs), *SHORT))
+    said = "Runs that failed: 2; the first one: start.trace: 'gone' is no longer held"
+    assert said in capsys.readouterr().out
+
+
+def test_timed_runs_are_not_recorded(prompts, tmp_path):
+    specs, out = tmp_path / "specs.json", tmp_path / "out"
+    specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "record": "layers"}]))
+    main(("--prompts", str(prompts), "--specs", str(specs), "--out", str(out), *SHORT))
+    rows = json.loads((out / "results.json").read_text())["settings"]
+    assert [row["spec"]["record"] for row in rows] == ["off", "off"]
+
+
+def test_a_name_that_cannot_be_written_is_refused_before_the_runs(prompts, tmp_path):
+    specs = tmp_path / "specs.json"
+    specs.write_text(json.dumps([{"name": "half \ud800"}]))
+    with pytest.raises(SystemExit, match=r"^error: specs: name: 'half \\ud800' holds a control"):
+        main(("--prompts", str(prompts), "--specs", str(specs), *SHORT))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [(("--prompts", "nowhere.jsonl"), "error: prompts: nowhere.jsonl is not readable"),

@@ -1,6 +1,7 @@
 """Files that people wrote, and tables that people read."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ def test_a_folder_is_not_written_as_a_file(place, tmp_path, monkeypatch):
         write_atomically(Path(place), b"x")
     assert refused.value.filename == str(Path(place))
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="Not a regular file") as refused:
+        write_atomically(path, b"x")
+    assert refused.value.filename == str(path)
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def fill_the_disk(path):

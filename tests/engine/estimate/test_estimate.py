@@ -20,7 +20,7 @@ from engine.estimate.devices import (
 )
 from engine.estimate.estimate import Target, estimate, known_device, known_model, simulate
 from engine.estimate.published import nearest_figure
-from engine.estimate.recorded import assumptions_of, share_of
+from engine.estimate.recorded import assumptions_of, recorded_info, share_of
 from engine.estimate.work import WorkCounter
 from engine.trace.trace import Trace
 from tests.support.browser import ROOT
@@ -228,6 +228,32 @@ def test_a_recorded_run_gives_the_tokens_a_forward(recorded):
     assert "recorded run" in found.source
     with pytest.raises(ValueError, match="recorded: the run has unmasker threshold"):
         assumptions_of(recorded, replace(spec, unmasker="factor"))
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "said"),
+    [
+        ("model", {"layers": 10**6}, "recorded: the model has 1000000 layers; at most 1024"),
+        ("model", {"mask_id": "x"}, "recorded: the model's mask and stop ids"),
+        ("model", {"mask_id": 10**6}, "recorded: the model's mask and stop ids"),
+        ("model", {"stop_ids": [[1]]}, "recorded: the model's mask and stop ids"),
+        ("model", {"stop_ids": list(range(10_000))}, "recorded: the model's mask and stop ids"),
+        ("model", {"logit_shift": "x"}, "recorded: the model's logit_shift"),
+        ("spec", {"steps": 1}, "steps: 1 "),
+    ],
+)
+def test_a_recorded_run_of_a_hostile_file_is_refused(part, changes, said):
+    trace = Trace.load(ROOT / "assets/examples/methods/dare_o.npz")
+    spec = RunSpec.from_dict(trace.meta["spec"])
+    trace.meta[part] = trace.meta[part] | changes
+    with pytest.raises(ValueError, match=f"^{said}"):
+        assumptions_of(trace, spec)
+
+
+def test_the_text_ids_of_a_recorded_model_do_not_matter():
+    trace = Trace.load(ROOT / "assets/examples/methods/dare_o.npz")
+    trace.meta["model"] = trace.meta["model"] | {"text_size": "x"}
+    assert recorded_info(trace).text_size == 0
 
 
 @pytest.mark.parametrize("cache", ["dare_kv", "d2_cache"])

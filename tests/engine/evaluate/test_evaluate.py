@@ -303,6 +303,11 @@ def test_prompts_beyond_the_context_of_a_causal_model_are_refused():
         engine_main(["causal-exam", "--folder", folder, "--shots", "40", "--problems", "1"])
 
 
+def test_a_folder_that_cannot_be_read_ends_the_causal_exam_in_one_line():
+    with pytest.raises(SystemExit, match=r"^error: .*File name too long"):
+        engine_main(["causal-exam", "--folder", "a" * 300, "--problems", "1"])
+
+
 @pytest.mark.parametrize("rounds", ["0", "-1"])
 def test_the_sweep_needs_a_round(rounds, capsys):
     with pytest.raises(SystemExit):

@@ -7,8 +7,11 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from engine.distributed.keyed_lines import read_lines
+from engine.distributed.keyed_lines import KeyedLines, read_lines
+from engine.distributed.processes import Processes
 from engine.evaluate.__main__ import main
+from engine.evaluate.exam import ExamResult
+from engine.evaluate.sharing.shared_exam import Sample, SharedExam
 from tests.support.launched import start
 
 OPTIONS = (
@@ -78,3 +81,14 @@ def test_killed_processes_are_resumed_by_one_that_does_only_the_rest(alone, tmp_
     assert without_times(tmp_path) == without_times(alone[0])
     assert row["correct"] == alone[1]["rows"][0]["correct"]
     assert row["tokens_per_s"] is None
+
+
+def test_a_sample_of_another_version_is_decoded_again(capsys, tmp_path):
+    result = ExamResult("5", True, 1, 1, 1, (7,), "v", 1, 1.0, 1.0, 1.0, 8)
+    row = Sample(result, {}).to_dict()
+    lines = KeyedLines(tmp_path / "samples-0.jsonl")
+    lines.put("same", row)
+    lines.put("newer", row | {"result": row["result"] | {"energy": 3}})
+    exam = SharedExam(Processes({}), tmp_path)
+    assert list(exam._held) == ["same"]
+    assert "a sample is decoded again: result.energy is unknown" in capsys.readouterr().err

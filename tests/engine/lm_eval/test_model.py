@@ -346,3 +346,20 @@ def test_other_weights_of_a_guider_ask_anew():
     assert guided._asked(request, 0).key == key
     guided.model = dataclasses.replace(guided.model, guider_digest=lambda spec: "other weights")
     assert guided._asked(request, 0).key != key
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"max_gen_toks": "many"}, "max_gen_toks: 'many' is not a number"),
+     ({"max_gen_toks": float("inf")}, "max_gen_toks: inf is not a number"),
+     ({"temperature": "hot"}, "temperature: 'hot' is not a number")],
+)  # fmt: skip
+def test_a_wrong_generation_argument_is_named(model, given, said):
+    with pytest.raises(ValueError, match=f"^{said}"):
+        model._generation(given)
+
+
+def test_a_stop_text_that_the_harness_reads_as_a_number_cuts_the_answer(model):
+    assert cut("He has 3 pens and 5 cups.", [7, 5]) == "He has 3 pens and "
+    given = [asked("Ann has 3 apples.", {"until": until}) for until in (5, [5], "5")]
+    assert len(set(model.generate_until(given))) == 1

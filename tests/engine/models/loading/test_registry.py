@@ -231,3 +231,14 @@ def test_a_command_s_model_is_embedded_a_folder_or_any_other_name(tmp_path):
     assert (added, name) == (folders | {"other": tmp_path / "other"}, "other")
     assert named_checkpoints("owner/name", assets) == (folders, "owner/name")
     assert named_checkpoints(None, assets) == (folders, RunSpec().model)
+
+
+def test_a_command_s_model_may_be_the_folder_where_it_runs(tmp_path, monkeypatch):
+    write_checkpoint(tmp_path / "other")
+    monkeypatch.chdir(tmp_path / "other")
+    folders, name = named_checkpoints(".", tmp_path)
+    assert (folders, name) == ({"other": tmp_path / "other"}, "other")
+
+
+def test_a_name_that_is_too_long_for_a_file_is_left_to_the_session(tmp_path):
+    assert named_checkpoints("a" * 300, tmp_path) == ({}, "a" * 300)
