@@ -25,7 +25,8 @@ VISITOR_BYTES = 256_000_000
 REMEMBERED = 1_000  # names of dropped pictures
 LIFETIME_S = 3_600.0
 NOT_AN_UPLOAD = "images: no file was uploaded; choose a PNG, JPEG, WebP, BMP or GIF file"
-NEEDED = "{} is needed again: a link holds only the name of an image. Add the same file."
+NEEDED = "{} is needed again: a link holds only the name of an image. {}"
+ADD, CHOOSE = "Add the same file.", "Choose a model that takes images, then add the same file."
 NEEDED_BY_RUN = (
     "images: {} is needed again, because a link, a trace and a run card hold only the name of an "
     "image. In Settings, choose the model {}, add the same file, and then try again"
@@ -137,16 +138,16 @@ class ImageService:
                 with suppress(ValueError):
                     self._uploads.delete(self._file(path))
 
-    def shown(self, who: str, names: Any) -> str:
-        """HTML of the images that a form names."""
+    def shown(self, who: str, names: Any, offered: bool = True) -> str:
+        """HTML of the images that a form names; `offered`: its model takes images."""
         listed = str(names or "").split()[:MAX_IMAGES]
-        return "".join(self._figure(who, name) for name in listed)
+        return "".join(self._figure(who, name, ADD if offered else CHOOSE) for name in listed)
 
-    def _figure(self, who: str, name: str) -> str:
+    def _figure(self, who: str, name: str, remedy: str) -> str:
         picture = self._get(who, name)
         if picture is None:
             said = DROPPED if (who, name) in self._dropped else NEEDED
-            return _note(said.format(name[:60]))
+            return _note(said.format(name[:60], remedy))
         ref = ImageRef.parse(name)
         data = base64.b64encode(picture.thumbnail()).decode()
         return (

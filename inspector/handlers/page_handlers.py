@@ -256,7 +256,7 @@ class Handlers:
         The upload is offered for a model that takes images.
         """
         offered = isinstance(model, str) and self.session.takes_images(model)
-        shown = self.images.shown(visitor_id(request), names)
+        shown = self.images.shown(visitor_id(request), names, offered)
         return [gr.update(visible=offered), shown, gr.update(visible=bool(shown))]
 
     def example(self, label: Any, block_length: Any) -> list[Any]:

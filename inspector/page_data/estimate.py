@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inspector.page_data.sizes import in_unit, seconds, size, three_digits
+from inspector.page_data.sizes import counted, in_unit, seconds, size, three_digits
 
 PARTS = {
     "projections": "projections", "attention": "scores", "ffn": "feed-forward", "head": "head",
@@ -68,18 +68,19 @@ def published(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _quantities(found: Mapping[str, Any]) -> dict[str, str]:
     time, memory, whole = found["time"], found["memory"], max(found["flops"], 1)
+    forwards = counted(found["forwards"], "forward")
     parts = [
-        f"{PARTS[name]} {count / whole:.0%}"
+        f"{PARTS[name]} {100 * count / whole:.0f} %"
         for name, count in found["flops_by_part"].items()
         if count / whole >= 0.005
     ]
     return {
         "Step, predicted": seconds(time["step_ms"] / 1e3),
-        "Run, predicted": f"{seconds(time['run_seconds'])}, {found['forwards']} forwards",
+        "Run, predicted": f"{seconds(time['run_seconds'])}, {forwards}",
         "Tokens a second": three_digits(time["positions_per_s"]),
         "FLOPs a step": flops(found["flops_per_step"]),
         "of which": ", ".join(parts),
-        "Rows recomputed": f"{found['recomputed']:.1%}, {found['rows']:.0f} enter a step",
+        "Rows recomputed": f"{100 * found['recomputed']:.1f} %, {found['rows']:.0f} enter a step",
         "Read and written a step": size(found["bytes_per_step"]),
         "Held": f"{_weights(memory)}, caches {size(memory['cache_bytes'])}",
     }

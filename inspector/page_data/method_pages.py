@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.tables import DAGGER_NOTE, marked, mean_agreement, percent, problem_counts
+from inspector.page_data.sizes import counted
 
 Row = Mapping[str, Any]
 KINDS = {"cache": "Caches", "unmasker": "Unmaskers"}
@@ -164,5 +165,5 @@ def _note(results: Row | None) -> str:
         f"right, {problem_counts(first)}, the same for every row, in blocks of "
         f"{spec['block_length']}. {DAGGER_NOTE} The first row is plain decoding by the same "
         f"end-of-text rule. {timed}{where['date']}, {where['device_name']}, "
-        f"{where['threads']} thread, torch {where['torch']}."
+        f"{counted(where['threads'], 'thread')}, torch {where['torch']}."
     )

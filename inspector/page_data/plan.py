@@ -8,7 +8,7 @@ from typing import Any
 from engine.config.answers import fitting_length
 from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
-from inspector.page_data.sizes import size
+from inspector.page_data.sizes import counted, size
 
 # What a run does at the end of its text, by rule.
 END_OF_TEXT = {
@@ -23,23 +23,23 @@ AFTER_BLOCK = "decoding stops after the block in which the text ends"  # officia
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     """The derived plan of one lane in one line: blocks, steps, tokens and forwards."""
     blocks, low, high = plan["blocks"], plan["min_forwards"], plan["max_forwards"]
-    forwards = _count(high, "forward")
+    forwards = counted(high, "forward")
     forwards = forwards if low == high else f"between {low} and {forwards}"
     owed, second = plan["tokens_per_step"], UNCONDITIONAL if spec.cfg_scale else ""
     if spec.unmasker == "autoregressive":
         return f"one token a forward: {forwards}"
     if not owed:
-        shape = f"{_count(blocks, 'block')} of {spec.block_length}"
+        shape = f"{counted(blocks, 'block')} of {spec.block_length}"
         criterion = "chance" if plan["steps_per_block"] else "confidence"
         criterion = "the guider" if spec.unmasker == "guided" else criterion
         return f"{shape}, {criterion} decides: {forwards}{second}"
     few, many = min(owed), max(owed)
-    tokens = _count(many, "token") if few == many else f"{few} to {_count(many, 'token')}"
+    tokens = counted(many, "token") if few == many else f"{few} to {counted(many, 'token')}"
     shared, most = "", "" if plan.get("prompt_tokens") else "at most "
     if blocks > spec.blocks:
-        shared = f", {most}{_count(blocks, 'block')} with the one that the prompt shares"
+        shared = f", {most}{counted(blocks, 'block')} with the one that the prompt shares"
     return (
-        f"{_count(spec.steps, 'step')} / {_count(spec.blocks, 'block')} = "
+        f"{counted(spec.steps, 'step')} / {counted(spec.blocks, 'block')} = "
         f"{plan['steps_per_block']} per block{shared}, {tokens} a step, {forwards}{second}"
     )
 
@@ -65,11 +65,10 @@ def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:
 def worked_answer(tokens: int, spec: RunSpec) -> str:
     """What to add to `context_use` for a problem whose worked answer has `tokens` tokens."""
     length = fitting_length(tokens, spec.block_length)
+    words = f"; the worked answer has {counted(tokens, 'token')}"
     if spec.gen_length == length:
-        return (
-            f"; the worked answer has {tokens} tokens, rounded up to blocks of {spec.block_length}"
-        )
-    return f"; the worked answer has {tokens} tokens, for which {length} would do"
+        return f"{words}, rounded up to blocks of {spec.block_length}"
+    return f"{words}, for which {length} would do"
 
 
 def end_of_text(plans: Sequence[Mapping[str, Any]]) -> str:
@@ -119,7 +118,3 @@ def memory(plans: Iterable[Mapping[str, Any]]) -> str:
         parts.append(f"recording: about {size(sum(one['bytes'] for one in recordings))}")
     problem = next(filter(None, (one["problem"] for one in recordings)), "")
     return "; ".join([*parts, problem] if problem else parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

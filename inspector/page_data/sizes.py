@@ -1,4 +1,4 @@
-"""Format numbers of bytes and of parameters, in decimal units, and seconds."""
+"""Format numbers of bytes and of parameters, in decimal units, seconds, and counts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ TIMES = ((3600, "h"), (60, "min"), (1, "s"))
 def size(count: float) -> str:
     """A number of bytes, for example `16.0 GB`, with three significant digits."""
     return in_unit(count, UNITS, _three) or f"{int(count)} bytes"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun, in the plural unless it is 1, for example `3 steps`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def parameters(count: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.trace.trace import Trace
 from inspector.page_data import foreign
-from inspector.page_data.sizes import size
+from inspector.page_data.sizes import counted, size
 
 TEXT_LIMIT = 20_000
 
@@ -86,7 +86,7 @@ def environment(found: Mapping[str, Any]) -> str:
     """Device, data type, threads and torch version of a run, in one line."""
     threads = _whole(found.get("threads"))
     parts = [found.get("device"), found.get("device_name"), found.get("dtype")]
-    parts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
+    parts.append(None if threads is None else counted(threads, "thread"))
     parts.append(f"torch {found['torch']}" if found.get("torch") else None)
     return " · ".join(_short(part) for part in parts if part)
 

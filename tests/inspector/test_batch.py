@@ -70,6 +70,8 @@ def test_lane_a_is_not_run_twice_if_it_is_plain_decoding(press):
     ({"b.cache": "none", "b.unmasker": "quota", "b.steps": 16}, ["plain decoding"]),
     ({"b.cache": "none", "b.unmasker": "quota", "b.steps": 4},
      ["plain decoding", "Plain decoding, 4 steps"]),
+    ({"b.cache": "none", "b.unmasker": "quota", "b.steps": 1, "block_length": 16},
+     ["plain decoding", "Plain decoding, 1 step"]),
     ({"b.cache": "none", "b.unmasker": "quota", "b.steps": 16, "b.quota.score": "margin"},
      ["plain decoding", "Plain decoding, 16 steps"]),
 ])  # fmt: skip

@@ -32,8 +32,13 @@ def test_the_table_has_a_column_for_each_lane():
     assert rows["Step, predicted"] == ["21.4 ms", "10 ms"]
     assert rows["Run, predicted"] == ["4.2 s, 256 forwards", "500 ms, 256 forwards"]
     assert rows["FLOPs a step"][0] == "2.27 TFLOPs"
-    assert rows["of which"][0] == "projections 60%, scores 40%"
-    assert rows["Rows recomputed"][0] == "12.5%, 40 enter a step"
+    assert rows["of which"][0] == "projections 60 %, scores 40 %"
+    assert rows["Rows recomputed"][0] == "12.5 %, 40 enter a step"
+
+
+def test_a_single_forward_is_one():
+    rows = {name: values for name, *values in estimate.table(lanes(forwards=1))}
+    assert rows["Run, predicted"][1] == "500 ms, 1 forward"
 
 
 def test_the_summary_divides_the_times_and_says_that_they_are_predicted():

@@ -223,6 +223,13 @@ def test_lanes_with_different_images_are_left_to_the_api(handlers):
         handlers.form.values(RaceSpec(spec(), spec("30x20-" + "0" * 32)))
 
 
+def test_without_an_upload_a_missing_image_says_that_another_model_is_needed(handlers, request_of):
+    name = "30x20-" + "0" * 32
+    said = {model: handlers.show_images(request_of(), model, name)[1] for model in (NAME, None)}
+    assert "name of an image. Add the same file." in said[NAME]
+    assert "Choose a model that takes images, then add the same file." in said[None]
+
+
 def test_the_upload_is_offered_for_models_that_take_images(handlers, request_of):
     offered = {
         model: handlers.show_images(request_of(), model, "")[0]["visible"]

@@ -15,6 +15,7 @@ from inspector.handlers.page_handlers import Handlers, visitor_id
 from inspector.handlers.tasks.task_handlers import TaskHandlers
 from inspector.page_data import messages, tokens
 from inspector.page_data.messages import to_json
+from inspector.page_data.sizes import counted
 from inspector.protocol import Batch, Batches
 
 ROWS = 200  # of a request
@@ -109,7 +110,8 @@ class BatchHandlers(TaskHandlers[Batch]):
         for lane, spec in (("a", a), ("b", b)):
             if lane in chosen and not self._is_compared_with(a, spec):
                 title = self._handlers.form.catalog.title(spec.to_dict())
-                rows.append(_row(f"{title}, {spec.steps} steps" if _plain(spec) else title, spec))
+                title += f", {counted(spec.steps, 'step')}" if _plain(spec) else ""
+                rows.append(_row(title, spec))
         rows += _kept_rows(kept)
         names = [row.get("name") if isinstance(row, dict) else None for row in rows]
         if len(rows) > 1 and names[0] == names[1] and isinstance(rows[1], dict):

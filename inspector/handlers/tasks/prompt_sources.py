@@ -13,6 +13,7 @@ import gradio as gr
 from engine.config.spec import MAX_PROMPT_FILE_BYTES
 from inspector.handlers.page_handlers import error_text, visitor_id
 from inspector.handlers.uploads import UnreadUploads
+from inspector.page_data.sizes import counted
 
 TYPED, FILE, PROBLEMS = "typed", "file", "problems"
 KEPT_FILES = 256
@@ -48,7 +49,7 @@ class PromptSources:
             self._files[who] = data
             while len(self._files) > KEPT_FILES or self._bytes() > KEPT_BYTES:
                 self._files.popitem(last=False)
-        return f"{prompts} {'prompt' if prompts == 1 else 'prompts'}, {answers} with an answer."
+        return f"{counted(prompts, 'prompt')}, {answers} with an answer."
 
     def _bytes(self) -> int:
         return sum(map(len, self._files.values()))

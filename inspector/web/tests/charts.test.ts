@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { PAPER } from "../src/figures/inks.ts";
-import { mapName, mapSpec, raceSpec, thinned } from "../src/race/charts.ts";
+import { mapName, mapSpec, raceName, raceSpec, thinned } from "../src/race/charts.ts";
 import { Lane } from "../src/race/lane.ts";
 import type { LaneStart } from "../src/race/messages.ts";
 import { Store } from "../src/race/store.ts";
@@ -33,6 +33,12 @@ function filled(lane: Lane): Lane {
   lane.add([1, 0, 0, 1, 1, 0, 30, [0, 7, 1000, 1, 8, 0]]);
   return lane;
 }
+
+test("the chart's name has separators in all its numbers", () => {
+  const store = new Store();
+  store.lanes.a.begin({ ...START, length: 3000, answer: 3000 });
+  assert.match(raceName(store, { a: 0, b: 0 }), /; A 1 of 3,000 after 0 steps/);
+});
 
 test("the map has a cell in the row of each token's step, up to the frame", () => {
   const { value } = mapSpec(filled(new Lane("a")), 1, 2, PAPER);

@@ -219,7 +219,7 @@ test("different canvases are counted", () => {
   const facts = factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0xf8] });
   assert.equal(
     splitLines(split, facts)[1],
-    "The canvases of the lanes differed at this choice: 1 answer tokens were known in A, 0 in B, and no value had been reused before.",
+    "The canvases of the lanes differed at this choice: A knew 1 answer token and B 0, and no value had been reused before.",
   );
 });
 

@@ -92,6 +92,11 @@ test("the answers are judged, and compared up to the end of the text", () => {
   ]);
 });
 
+test("an agreement is 100 % only if all tokens agree, as in the chips", () => {
+  const [, , row] = answerRows({ ...SUMMARY, agreement: 0.9996 });
+  assert.equal(row[2], "99.9 %");
+});
+
 test("an answer that is a text is judged and has no number", () => {
   const found = { ...SUMMARY, expected: "3 1 2", numbers: [null, null] };
   assert.deepEqual(answerRows(found).at(-1), ["Answer", "✓ right", "✗ wrong", ""]);

@@ -154,6 +154,12 @@ test("a link to a view that needs a recording says which key records", () => {
   assert.equal(left("?look=time", { level: "off" }), "");
 });
 
+test("a link to a view says nothing of a branch that the reader made", () => {
+  const link = { ...SOURCE, branches: ["a.9"] };
+  assert.equal(left("?look=error", { link, state: "done", level: "off" }), "");
+  assert.match(left("?look=error&branch=a.9", { link, state: "done" }), /Press Record and probe/);
+});
+
 test("what is left to press is not said where the key would do nothing", () => {
   const fine = { invalid: false, recordable: true, seen: false };
   const [run, record] = [{ press: "run" }, { press: "record", level: "layers" }] as const;

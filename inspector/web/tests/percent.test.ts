@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { number, percent } from "../src/base/format.ts";
+import { duration, number, percent } from "../src/base/format.ts";
 
 test("a percentage has fewer digits the larger it is", () => {
   const found = [0, 0.00034, 0.0123, 0.256, 1].map(percent);
@@ -23,4 +23,18 @@ test("a number below 1 is not rounded to 0", () => {
 
 test("an unknown share is a dash", () => {
   assert.equal(percent(null), "–");
+});
+
+test("what is rounded up to the next form is in that form", () => {
+  assert.deepEqual([9.94, 9.97, 999.4, 999.7].map(duration), [
+    "9.9 ms",
+    "10 ms",
+    "999 ms",
+    "1.00 s",
+  ]);
+  assert.deepEqual([0.0994, 0.0997].map(percent), ["9.9 %", "10 %"]);
+});
+
+test("a number of an imported file may be smaller than any format", () => {
+  assert.equal(number(1e-150), "0");
 });

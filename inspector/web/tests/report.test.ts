@@ -154,6 +154,20 @@ test("the numbers of a lane have dashes where there is no time", () => {
   assert.deepEqual(values(), ["2", "2", "–", "–", "–"]);
 });
 
+test("a slow lane has its time per step in seconds, and a rate below 1", () => {
+  const { lanes } = raceOf([], []);
+  for (const [step] of steps([0], [1]).entries())
+    lanes.a.add([step, 0, 1, 6, 1, 3 - step, 40_000, [step, 10 + step, 900]]);
+  const values = stats(lanes.a, 2).map(([, value]) => value);
+  assert.deepEqual(values.slice(2), ["80.00 s", "40.00 s", "0.025"]);
+});
+
+test("large numbers have separators everywhere", () => {
+  assert.equal(ratio(30_000), "30,000× faster");
+  const told = chips(finished({ text_forwards: [2000, 1500] }));
+  assert.equal(told[1], "1,500 instead of 2,000 up to the end of the text");
+});
+
 test("a lane's label is its step, and its end at the last frame", () => {
   const { a } = raceOf(steps([0], [1]), []).lanes;
   a.end = laneEnd({ reason: "stopped" });

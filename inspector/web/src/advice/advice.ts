@@ -3,6 +3,7 @@ import { csv, save } from "../base/download.ts";
 import { make, part, reachable, write } from "../base/dom.ts";
 import { Focus, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
+import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
 import { frontFigure } from "./figures.ts";
 import { points, type Advice, type SearchFront } from "./messages.ts";
@@ -51,7 +52,7 @@ export class AdvicePart {
     if (!front) return;
     if (front.search && front.search !== this.front?.search) this.advice = null;
     this.front = front;
-    if (front.search) sessionStorage.setItem(HELD, front.search);
+    if (front.search) keep(browserStorage("sessionStorage"), HELD, front.search);
     this.showProgress(front);
     if (!front.advice) return;
     this.advice = front.advice;

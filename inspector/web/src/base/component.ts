@@ -10,8 +10,23 @@ export interface Component {
   trigger(name: string, data?: unknown): void;
   /** Call `react` whenever a property changes. */
   watch(property: string, react: () => void): void;
-  /** The server functions of the component. */
+  /** The server functions of the component; see `answering`. */
   server: Record<string, (...args: unknown[]) => Promise<string>>;
   /** Where the views' data is from; the server by default. */
   slices?: SliceSource;
+}
+
+/**
+ * A component whose server functions reject if the server does not answer. Those that Gradio gives
+ * then resolve without a value.
+ */
+export function answering(component: Component): Component {
+  const server: Component["server"] = {};
+  for (const [name, ask] of Object.entries(component.server))
+    server[name] = async (...given) => {
+      const answer = (await ask(...given)) as string | undefined;
+      if (answer === undefined) throw new Error("The server did not answer.");
+      return answer;
+    };
+  return { ...component, server };
 }

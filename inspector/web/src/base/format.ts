@@ -1,10 +1,11 @@
 /** Milliseconds as text. */
 export function duration(ms: number): string {
   if (!(ms > 0)) return "0 ms";
-  if (ms < 1000) return ms.toFixed(ms < 10 ? 1 : 0) + " ms";
+  if (ms < 999.5) return ms.toFixed(ms < 9.95 ? 1 : 0) + " ms";
   return (ms / 1000).toFixed(2) + " s";
 }
 
+const MOST_PLACES = 20; // that every browser knows
 const formats = new Map<number, Intl.NumberFormat>();
 
 /** The format of numbers with so many digits after the point; making one is slow. */
@@ -21,7 +22,7 @@ export function number(value: number | null | undefined, digits?: number): strin
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
   if (digits === undefined && size > 0 && size < 1)
-    return formatOf(1 - Math.floor(Math.log10(size))).format(value);
+    return formatOf(Math.min(1 - Math.floor(Math.log10(size)), MOST_PLACES)).format(value);
   const places = digits ?? (size >= 100 || Number.isInteger(value) ? 0 : 1);
   return formatOf(places).format(value);
 }
@@ -38,5 +39,5 @@ export function percent(share: number | null): string {
   if (value === 0) return "0 %";
   if (value < 0.1) return value.toPrecision(1) + " %";
   if (value < 100 && value >= 99.5) return Math.min(value, 99.9).toFixed(1) + " %";
-  return value.toFixed(value < 10 ? 1 : 0) + " %";
+  return value.toFixed(value < 9.95 ? 1 : 0) + " %";
 }

@@ -1,8 +1,9 @@
-import type { Component } from "../base/component.ts";
+import { answering, type Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { part, reachable, write } from "../base/dom.ts";
 import { Focus, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
+import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
 import { QUANTITY_OPTIONS } from "../inspect/quantities.ts";
 import { agreementFigure, aggregateFigures, type Choice } from "./figures.ts";
@@ -20,6 +21,7 @@ import { stateWords } from "./words.ts";
 const PAGE = 25; // prompts of a page of the table
 const HELD = "driftscope-batch"; // in the session's storage: the id of the batch that is shown
 const REFRESH_MS = 1000;
+const UNREAD = "The server did not answer, so that results may be missing. Load the page again.";
 
 interface Recordings {
   level: string;
@@ -79,7 +81,7 @@ export class Batch {
     else if (isOver(front.state) && !isOver(this.front?.state ?? "")) this.forgetFailed();
     this.front = front;
     this.settings = front.settings ?? this.settings;
-    if (front.batch) sessionStorage.setItem(HELD, front.batch);
+    if (front.batch) keep(browserStorage("sessionStorage"), HELD, front.batch);
     this.showProgress();
     if (front.settings) this.showSettings();
     void this.ask();
@@ -140,6 +142,8 @@ export class Batch {
         this.news = false;
         await this.askOnce();
       }
+    } catch {
+      write(this.find("problems"), UNREAD);
     } finally {
       this.asking = false;
     }
@@ -149,10 +153,12 @@ export class Batch {
   private async askOnce(): Promise<void> {
     while (this.front?.batch && this.rows.length < this.front.done) {
       const { batch } = this.front;
-      const answer = await this.component.server.rows([batch, this.rows.length]);
+      const { length } = this.rows;
+      const answer = await this.component.server.rows([batch, length]);
       const found = JSON.parse(answer) as { rows?: Row[] };
       if (!found.rows?.length) break;
-      if (this.front.batch === batch) this.rows.push(...found.rows);
+      const next = this.front.batch === batch && this.rows.length === length;
+      if (next) this.rows.push(...found.rows); // else they were forgotten meanwhile
       this.drawTables(false);
     }
     await this.askAggregates();
@@ -285,5 +291,5 @@ export class Batch {
 
 /** Start the results of many prompts in their component. */
 export function batch(component: Component): Batch {
-  return new Batch(component);
+  return new Batch(answering(component));
 }

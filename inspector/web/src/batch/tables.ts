@@ -15,8 +15,9 @@ function ratio(value: number | null): string {
   return value === null ? "–" : value.toFixed(2) + "×";
 }
 
-function interval({ interval: found }: Setting): string {
-  return found ? `${percent(found[0])} to ${percent(found[1])}` : "–";
+/** The interval of the agreement, which a single prompt does not have. */
+function interval({ interval: found, pairs }: Setting): string {
+  return found && pairs > 1 ? `${percent(found[0])} to ${percent(found[1])}` : "–";
 }
 
 /** The columns of the settings' table. */

@@ -1,5 +1,5 @@
 /** Sentences of a batch. */
-import { duration, percent, plural } from "../base/format.ts";
+import { duration, number, percent, plural } from "../base/format.ts";
 import { about, waitWords } from "../race/progress.ts";
 import type { Front, Row } from "./messages.ts";
 
@@ -20,7 +20,7 @@ export function stateWords(front: Front): string {
   if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
   if (front.state === "refused" && front.batch) parts.push("Below is the last batch.");
   if (["failed", "refused"].includes(front.state)) return parts.join(" ");
-  if (front.total) parts.push(`${front.done} of ${plural(front.total, "run")}.`);
+  if (front.total) parts.push(`${number(front.done)} of ${plural(front.total, "run")}.`);
   if (front.wait && front.state === "running") parts.push(`Waiting: ${waitWords(front.wait)}.`);
   else if (front.step !== undefined && front.state === "running")
     parts.push(`The next one is at step ${front.step + 1}.`);

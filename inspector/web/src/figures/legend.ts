@@ -20,7 +20,7 @@ const RAMP = { left: 30, width: 230, height: 12, shades: 64, margin: 30, tall: 2
 const MARK = "#d55e00";
 
 /** What the legend says of pixels that hold several cells. */
-export const SEVERAL = {
+const SEVERAL = {
   largest: "a pixel that holds several cells shows the largest",
   mean: "a pixel that holds several cells shows the mean",
   first: "a pixel that holds several cells shows the first one in this legend",

@@ -23,7 +23,7 @@ export function placeInRange({ from, to, log }: ValueRange, number: number): num
 }
 
 /** The number at a place of a range. */
-export function numberInRange({ from, to, log }: ValueRange, place: number): number {
+function numberInRange({ from, to, log }: ValueRange, place: number): number {
   return log ? from * (to / from) ** place : from + (to - from) * place;
 }
 

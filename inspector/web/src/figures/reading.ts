@@ -42,7 +42,7 @@ export function plotStops(spec: PlotSpec): Stop[] {
 }
 
 /** The index of the stop nearest to the last one that was read, or to the cursor. */
-export function plotPlace(spec: PlotSpec, stops: readonly Stop[], stop: Stop | null): number {
+function plotPlace(spec: PlotSpec, stops: readonly Stop[], stop: Stop | null): number {
   const here = stop && (ofPoints(spec) || stop[0] === spec.at) ? stop : null;
   const x = here?.[0] ?? spec.at ?? stop?.[0] ?? stops[0][0];
   const far = (one: Stop): number => Math.abs(one[0] - x) + (here ? Math.abs(one[1] - here[1]) : 0);

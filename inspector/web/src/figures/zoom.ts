@@ -40,7 +40,7 @@ function within(from: number, length: number, count: number): Span {
 }
 
 /** A span in whole cells, at least one. */
-export function wholeCells({ from, to }: Span, count: number): Span {
+function wholeCells({ from, to }: Span, count: number): Span {
   const length = Math.min(Math.max(Math.round(to - from), 1), count);
   return within(Math.round(from), length, count);
 }

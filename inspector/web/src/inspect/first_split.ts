@@ -1,4 +1,5 @@
 /** Where and why the answers of the two lanes first differ. */
+import { plural } from "../base/format.ts";
 import { quoted } from "../base/pieces.ts";
 import type { Lane, Token } from "../race/lane.ts";
 import type { LaneName } from "../race/messages.ts";
@@ -162,7 +163,7 @@ function differingCanvas(
   const [a, b] = [mine, theirs].map((ids) => ids.filter((id) => id !== null).length);
   const apart = mine.some((id, i) => id !== null && theirs[i] !== null && theirs[i] !== id);
   return (
-    `The canvases of the lanes differed at this choice: ${a} answer tokens were known in A, ${b} in B` +
+    `The canvases of the lanes differed at this choice: A knew ${plural(a, "answer token")} and B ${b}` +
     (apart ? ", and some of these already differed after this token" : "")
   );
 }

@@ -1,5 +1,5 @@
 /** The numbers of both lanes and their ratios, as the rows of a table. */
-import { number } from "../base/format.ts";
+import { number, percent } from "../base/format.ts";
 import type { StartedLane } from "../race/lane.ts";
 import type { Summary } from "../race/messages.ts";
 import { isNumber } from "../race/report.ts";
@@ -72,7 +72,6 @@ export function numberRows(a: StartedLane, b: StartedLane, timed: boolean): stri
 /** The rows about the answers; none if the race has no summary of two lanes. */
 export function answerRows(found: Summary | null): string[][] {
   if (!found || found.numbers.length < 2) return [];
-  const agreement = found.agreement === null ? "–" : number(100 * found.agreement, 1) + " %";
   const ofNumber = found.expected === null || isNumber(found.expected);
   const verdicts = found.right.map((right, i) => {
     const verdict = right === null ? "" : right ? "✓ right" : "✗ wrong";
@@ -83,7 +82,7 @@ export function answerRows(found: Summary | null): string[][] {
   return [
     ["End-of-text rule", ...found.end_of_text.map((rule) => rule || "–"), ""],
     ["Forwards until the text is complete", number(a), number(b), a && b ? ratioText(a, b) : "–"],
-    ["Tokens before the end that agree", "", agreement, ""],
+    ["Tokens before the end that agree", "", percent(found.agreement), ""],
     [ofNumber ? "Number answered" : "Answer", ...verdicts, ""],
   ];
 }

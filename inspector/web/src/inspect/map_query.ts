@@ -31,7 +31,7 @@ function factorOf(count: number, pixels: number): number {
 }
 
 /** Whether so many cells are few enough to be asked for one by one. */
-export function isSmall(rows: number, columns: number, bytes: number): boolean {
+function isSmall(rows: number, columns: number, bytes: number): boolean {
   return rows * columns * bytes <= WHOLE_BYTES;
 }
 

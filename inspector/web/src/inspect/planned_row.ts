@@ -1,4 +1,4 @@
-import { plural } from "../base/format.ts";
+import { percent, plural } from "../base/format.ts";
 import { at, type NdArray } from "./arrays.ts";
 import { DRIFT, NO_DATA } from "./codes.ts";
 import { driftCode, isDone, siteDone, type PlanBits, type TokenRows } from "./plans.ts";
@@ -159,7 +159,7 @@ export class PlannedRow {
     const place = site ? SITES.indexOf(site) : null;
     let count = 0;
     for (let x = from; x < this.frame.positions; x++) if (this.doneHere(x, place)) count++;
-    return `${count} of ${plural(rows, "row")} (${Math.round((100 * count) / rows)} %)`;
+    return `${count} of ${plural(rows, "row")} (${percent(count / rows)})`;
   }
 
   /** The drift codes of the answer's rows; null unless all are known and the row is one of them. */

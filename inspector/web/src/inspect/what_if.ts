@@ -160,7 +160,7 @@ export function knobLabel({ label }: Pick<WhatIfKnob, "label">): string {
 }
 
 /** The settings of a text, by name. */
-export function readSettings(text: string): Map<string, string> {
+function readSettings(text: string): Map<string, string> {
   return new Map(new URLSearchParams(text));
 }
 
@@ -177,7 +177,7 @@ export function settingsFor(text: string, runRule: string): string {
 }
 
 /** The settings as a text without commas, which stand between the choices of a link. */
-export function writeSettings(settings: ReadonlyMap<string, string>): string {
+function writeSettings(settings: ReadonlyMap<string, string>): string {
   const found = new URLSearchParams([...settings]);
   found.sort();
   return found.toString();

@@ -88,7 +88,7 @@ function makeGlossary(): HTMLDialogElement {
  * Open the glossary at a term; an empty name opens it at its start. The focus returns to `opener`
  * when it closes.
  */
-export function openGlossary(name: string, opener: HTMLElement): void {
+function openGlossary(name: string, opener: HTMLElement): void {
   const dialog = document.querySelector<HTMLDialogElement>("#ds-glossary") ?? makeGlossary();
   if (dialog.open) return;
   const giveBack = (): void => {

@@ -1,6 +1,7 @@
 import { copyOnPress } from "../base/clipboard.ts";
-import type { Component } from "../base/component.ts";
+import { answering, type Component } from "../base/component.ts";
 import { make, part, write } from "../base/dom.ts";
+import { browserStorage } from "../base/storage.ts";
 import { documentOf } from "../inspect/slice.ts";
 import { hasLevel, isMissing } from "../inspect/view.ts";
 import { started } from "../race/lane.ts";
@@ -28,7 +29,7 @@ import {
 } from "./lessons.ts";
 import { drawStripCells } from "./strip_view.ts";
 import { drawTeachers, minutesWords, TEACHERS } from "./teachers.ts";
-import { browserStorage, Ticks } from "./ticks.ts";
+import { Ticks } from "./ticks.ts";
 
 const UNREAD = "The server did not answer. Choose the lesson again, or load the page again.";
 const READING = "The race of this lesson is not here yet. Check again when you see it.";
@@ -59,7 +60,7 @@ export class Learn {
   private readonly board: HTMLElement;
   private readonly race: Race;
   private readonly cursor: LessonCursor;
-  private readonly ticks = new Ticks(browserStorage());
+  private readonly ticks = new Ticks(browserStorage("localStorage"));
   private readonly teachersKey = make("button", "ds-teachers-key", "For teachers");
   private entries: Entry[] = [];
   private now: Entry | null = null;
@@ -124,7 +125,8 @@ export class Learn {
     const answered = await this.component.server.titles().catch(() => null);
     if (answered === null) {
       this.find("lessons").textContent = UNREAD;
-      return;
+      this.find("lesson-box").hidden = true;
+      return this.drawRace(false);
     }
     const { lessons } = JSON.parse(answered) as { lessons: Lesson[] };
     this.entries = lessons.map((lesson, i) => this.entry(lesson, i));
@@ -385,5 +387,5 @@ export class Learn {
 /** Start the lessons in their component. */
 export function learn(component: Component): Learn {
   installGlossary();
-  return new Learn(component);
+  return new Learn(answering(component));
 }

@@ -37,7 +37,7 @@ export function withCode(
 }
 
 /** The source of a figure, with its table if there is one. */
-export function sourceWords({ source, table }: Pick<PublishedFigure, "source" | "table">): string {
+function sourceWords({ source, table }: Pick<PublishedFigure, "source" | "table">): string {
   return table === "none" ? source : source + ", " + table;
 }
 

@@ -1,4 +1,4 @@
-import type { Component } from "../base/component.ts";
+import { answering, type Component } from "../base/component.ts";
 import { make, part } from "../base/dom.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
 import {
@@ -39,6 +39,7 @@ interface Group {
   methods: MethodPage[];
 }
 
+const UNREAD = "The server did not answer. Load the page again.";
 const ARXIV = /^arXiv (\d{4}\.\d{4,5})$/;
 const KIND = {
   cache: "Cache: which rows are recomputed",
@@ -46,7 +47,7 @@ const KIND = {
 };
 
 /** The address of a paper that is named as `arXiv 2505.15809`; null if it is named otherwise. */
-export function paperAddress(paper: string): string | null {
+function paperAddress(paper: string): string | null {
   const found = ARXIV.exec(paper);
   return found && "https://arxiv.org/abs/" + found[1];
 }
@@ -81,7 +82,11 @@ export class Methods {
   }
 
   private async open(): Promise<void> {
-    const answered = await this.component.server.methods("");
+    const answered = await this.component.server.methods("").catch(() => null);
+    if (answered === null) {
+      this.find("list").textContent = UNREAD;
+      return;
+    }
     const { groups, note } = JSON.parse(answered) as { groups: Group[]; note: string };
     this.find("list").replaceChildren(...groups.flatMap((group) => this.listed(group)));
     this.find("note").textContent = note;
@@ -191,5 +196,5 @@ export class Methods {
 /** Start the pages of the methods in their component. */
 export function methods(component: Component): Methods {
   installGlossary();
-  return new Methods(component);
+  return new Methods(answering(component));
 }

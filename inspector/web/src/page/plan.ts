@@ -1,5 +1,5 @@
 import { copyOnPress } from "../base/clipboard.ts";
-import type { Component } from "../base/component.ts";
+import { answering, type Component } from "../base/component.ts";
 import { make, part, reachable } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
@@ -38,7 +38,7 @@ type PlanDocument =
     };
 
 /** How many worked examples precede the question; empty for none. */
-export function beforeWords(count: number): string {
+function beforeWords(count: number): string {
   if (!count) return "";
   return `after ${plural(count, "worked example")}`;
 }
@@ -126,5 +126,5 @@ export class Plan {
 /** Start the plan in its component. */
 export function plan(component: Component): Plan {
   installGlossary();
-  return new Plan(component);
+  return new Plan(answering(component));
 }

@@ -1,4 +1,5 @@
 import { readJson } from "../base/json.ts";
+import { keep } from "../base/storage.ts";
 import type { Progress } from "./lessons.ts";
 
 const KEY = "driftscope-lessons";
@@ -8,15 +9,6 @@ export type Storage = Pick<globalThis.Storage, "getItem" | "setItem">;
 
 /** What is kept of a lesson. */
 type Tick = Pick<Progress, "done" | "right">;
-
-/** The storage of this browser; null where a page may not use it, for instance in a frame. */
-export function browserStorage(): Storage | null {
-  try {
-    return window.localStorage;
-  } catch {
-    return null;
-  }
-}
 
 /** The ticks of the lessons, kept in this browser. Without a storage they last as long as the page. */
 export class Ticks {
@@ -58,10 +50,6 @@ export class Ticks {
   }
 
   private write(): void {
-    try {
-      this.storage?.setItem(KEY, JSON.stringify(Object.fromEntries(this.known)));
-    } catch {
-      // The storage is full or forbidden: the ticks last as long as the page.
-    }
+    keep(this.storage, KEY, JSON.stringify(Object.fromEntries(this.known)));
   }
 }

@@ -1,6 +1,6 @@
 import { cividis } from "../base/colours.ts";
 import { part } from "../base/dom.ts";
-import { duration, plural } from "../base/format.ts";
+import { duration, number, plural } from "../base/format.ts";
 import { inks, toRgb, type Inks } from "../figures/inks.ts";
 import { HeatScreen, PlotScreen } from "../figures/screen.ts";
 import type { CellPoint, HeatSpec, PlotSpec, Series } from "../figures/spec.ts";
@@ -41,8 +41,8 @@ export function raceName(store: Store, frames: Frames): string {
   const told = store.started.map((lane) => {
     const frame = frames[lane.name];
     const when = store.timed ? ", " + duration(lane.clock[frame]) : "";
-    const shown = `${lane.name.toUpperCase()} ${lane.shown[frame]} of ${lane.at.length}`;
-    return shown + " after " + plural(frame, "step") + when;
+    const shown = `${number(lane.shown[frame])} of ${number(lane.at.length)}`;
+    return `${lane.name.toUpperCase()} ${shown} after ${plural(frame, "step")}${when}`;
   });
   return ["Tokens revealed, both lanes", ...told].join("; ");
 }

@@ -167,10 +167,10 @@ export function missing(wanted: Wanted, { link, state, level }: Shown): Missing 
   const same = link !== null && sorted(new URLSearchParams(link.query)) === wanted.settings;
   if (wanted.settings && brought && !same) return { press: "run" };
   const done = link?.branches ?? [];
+  if (done.some((text, i) => text !== wanted.branches[i])) return null; // a branch of the reader's own
   const next = wanted.branches.at(done.length);
   const branch = next === undefined ? null : readBranch(next);
-  if (branch && done.every((text, i) => text === wanted.branches[i]))
-    return { press: "branch", branch };
+  if (branch) return { press: "branch", branch };
   const needs = wanted.look ? VIEWS[wanted.look].level : "off";
   const lacks = level !== undefined && LEVELS.indexOf(needs) > LEVELS.indexOf(level);
   return lacks ? { press: "record", level: needs === "probe" ? "probe" : "layers" } : null;

@@ -1,4 +1,4 @@
-import type { Component } from "../base/component.ts";
+import { answering, type Component } from "../base/component.ts";
 import { part, reachable, write } from "../base/dom.ts";
 import { Focus, RACE_KEYS } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
@@ -301,7 +301,7 @@ export class Race {
     this.focus.check();
   }
 
-  /** Draw what is only there for a run that does not go on: numbers, prompt and run card. */
+  /** Draw numbers, prompt and run card; of a run that goes on, only the prompt is known. */
   private drawDetails(): void {
     this.makeReachable();
     drawNumbers(this.find("table"), this.store);
@@ -348,7 +348,8 @@ export class Race {
     const whole = this.store.take(news);
     if (news.reset) this.forget();
     await this.drawNews(whole);
-    if (!this.store.live) this.drawDetails();
+    const begins = LANES.some((name) => news.lanes[name]?.start);
+    if (begins || !this.store.live) this.drawDetails();
     if (this.main && !this.component.props.offline) void this.live.follow();
   }
 
@@ -376,12 +377,8 @@ export class Race {
 
   private async takeWhole(): Promise<void> {
     this.asking = true;
-    let answered: string;
-    try {
-      answered = await this.component.server.replay(this.store.run);
-    } finally {
-      this.asking = false;
-    }
+    const answered = await this.component.server.replay(this.store.run).catch(() => "");
+    this.asking = false;
     const run = (readJson(answered) as News | null)?.run;
     if (run === this.store.run && this.store.live) await this.take(answered);
   }
@@ -390,5 +387,5 @@ export class Race {
 /** Start a race in its component. */
 export function race(component: Component): Race {
   installGlossary();
-  return new Race(component);
+  return new Race(answering(component));
 }

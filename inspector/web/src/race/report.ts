@@ -39,7 +39,8 @@ export function headline(store: Store, frames: Frames): string {
 function progress(store: Store, frames: Frames): string {
   const shares = store.started.map((lane) => {
     const left = lane.masksLeft(frames[lane.name]);
-    return `${lane.name.toUpperCase()} ${lane.at.length - left} of ${lane.at.length}`;
+    const count = lane.at.length;
+    return `${lane.name.toUpperCase()} ${number(count - left)} of ${number(count)}`;
   });
   return shares.join(" · ");
 }
@@ -64,7 +65,7 @@ const EQUAL = "about equal";
 /** A speed-up in words, for instance "2.5× faster"; below 1 it is slower. */
 export function ratio(speedup: number): string {
   const times = speedup >= 1 ? speedup : 1 / speedup;
-  const text = times.toFixed(times < 10 ? 1 : 0);
+  const text = times < 10 ? times.toFixed(1) : number(times, 0);
   if (text === "1.0") return EQUAL;
   return text + "× " + (speedup >= 1 ? "faster" : "slower");
 }
@@ -83,7 +84,8 @@ export function chips(store: Store): string[] {
     const [a, b] = found.forwards;
     if (a !== null && b !== null) out.push(`${plural(b, "forward")} instead of ${number(a)}`);
     const [textA, textB] = found.text_forwards;
-    if (textA && textB) out.push(`${textB} instead of ${textA} up to the end of the text`);
+    if (textA && textB)
+      out.push(`${number(textB)} instead of ${number(textA)} up to the end of the text`);
   }
   return [...out, verdict(found), ...agreement(found)];
 }
@@ -131,6 +133,11 @@ function mark(right: boolean | null): string {
   return right ? " ✓" : " ✗";
 }
 
+/** Milliseconds of a step as text, with a digit more than other times. */
+function perStep(ms: number): string {
+  return ms < 1000 ? ms.toFixed(1) + " ms" : duration(ms);
+}
+
 /** Names and values of a lane's numbers in a frame. */
 export function stats(lane: Lane, frame: number): [string, string][] {
   const { timed } = lane;
@@ -140,8 +147,8 @@ export function stats(lane: Lane, frame: number): [string, string][] {
     ["Masks left", number(lane.masksLeft(frame))],
     ["Forwards", lane.foreign ? "–" : number(lane.forwards[frame])],
     ["Time", timed ? duration(spent) : "–"],
-    ["Per step", frame && timed ? (spent / frame).toFixed(1) + " ms" : "–"],
-    ["Text tokens/s", number(rate, rate !== null && rate >= 100 ? 0 : 1)],
+    ["Per step", frame && timed ? perStep(spent / frame) : "–"],
+    ["Text tokens/s", number(rate)],
   ];
 }
 

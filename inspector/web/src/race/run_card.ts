@@ -6,13 +6,14 @@ interface RunCard {
   spec?: { start?: unknown };
 }
 
-/** The run card of the race as JSON text; empty if the race has changed meanwhile. */
+/** The run card of the race as JSON text; empty if it goes on, or has changed meanwhile. */
 export async function cardText(inspector: Inspector): Promise<string> {
   const { store } = inspector;
   const { run } = store;
+  if (store.live) return "";
   const lanes: Partial<Record<LaneName, RunCard>> = {};
   for (const { name } of store.started) lanes[name] = await inspector.fetch(name, "run_card");
-  if (run === null || run !== store.run || store.live) return "";
+  if (run === null || run !== store.run) return "";
   const name = run.slice(0, 8);
   const branch = Object.values(lanes).some((card) => card.spec?.start);
   const repeat =

@@ -4,7 +4,7 @@ import { planeCodes } from "../planes.ts";
 import { mapSlice, numberIn, sliceOf, type Cutters } from "./documents.ts";
 
 /** Rows from position `from` on by the number of changed experts [n, layers, active + 1]. */
-export function rowsByChanges(changes: NdArray, active: number, from: number): NdArray {
+function rowsByChanges(changes: NdArray, active: number, from: number): NdArray {
   const [steps, layers, positions] = changes.shape;
   const kinds = active + 1;
   const rows = new Uint16Array(steps * layers * kinds);

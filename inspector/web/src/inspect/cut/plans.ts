@@ -4,7 +4,7 @@ import { SITES } from "../sites.ts";
 import { mapSlice, numberIn, sliceOf, wholeSlice, type Cutters } from "./documents.ts";
 
 /** The recomputed rows among the positions from `from` on, by step, layer and site. */
-export function countDone(plan: NdArray, positions: number, from: number): NdArray {
+function countDone(plan: NdArray, positions: number, from: number): NdArray {
   const [steps, layers, sites, wide] = plan.shape;
   const done = new Uint16Array(steps * layers * sites);
   for (let cell = 0; cell < done.length; cell++) {

@@ -260,7 +260,7 @@ function ruleWords({ rule, k, tau }: Guided["rule"]): string {
 }
 
 /** The guider, its rule, and how many tokens it accepted; `used`: those of the map, if not all. */
-export function guiderWords(data: Guided, steps: number, used: number | null): string {
+function guiderWords(data: Guided, steps: number, used: number | null): string {
   const { about, rule, numbers } = data;
   const vocabulary = about.shared ? "the same vocabulary" : "another vocabulary";
   const size = about.parameters ? number(about.parameters) + " parameters, " : "";

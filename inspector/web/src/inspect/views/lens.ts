@@ -1,6 +1,6 @@
 import { puor } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { plural } from "../../base/format.ts";
+import { percent, plural } from "../../base/format.ts";
 import { LANES } from "../../race/messages.ts";
 import { at } from "../arrays.ts";
 import { layerAt, layerAxis, placesOf } from "../axes.ts";
@@ -187,5 +187,5 @@ function drawByLayer({ panel, data, probe, layers, shown }: Scene): void {
 }
 
 function shareText(share: number): string {
-  return Number.isNaN(share) ? "unknown" : `${Math.round(100 * share)} %`;
+  return Number.isNaN(share) ? "unknown" : percent(share);
 }

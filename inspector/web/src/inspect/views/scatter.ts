@@ -189,7 +189,7 @@ function nameOf(quantity: string): string {
 }
 
 /** The lower edge of a bin of 1 − cosine, of `size` bins from 0.0001 to 1. */
-export function binEdge(bin: number, size: number): number {
+function binEdge(bin: number, size: number): number {
   return 10 ** (-4 + (4 * bin) / size);
 }
 

@@ -85,7 +85,7 @@ function fitSeries(data: SweepData, fit: SweepData["fits"][number], i: number): 
 }
 
 /** The measured rates at the ratio next to x. */
-export function sweepWords(data: SweepData, x: number): string {
+function sweepWords(data: SweepData, x: number): string {
   const ratios = data.points.map((point) => point.rho);
   const near = ratios.reduce((best, rho) => (Math.abs(rho - x) < Math.abs(best - x) ? rho : best));
   const parts = data.points

@@ -25,7 +25,7 @@ export const LOOKS = {
 } satisfies Record<string, Look>;
 
 /** The outline of a token that differs from that of the other lane. */
-export const DIFFERS = PAPER.differs;
+const DIFFERS = PAPER.differs;
 
 const COLUMNS = [8, 12, 16, 24, 32, 48, 64];
 const LOWEST = 12;

@@ -1,5 +1,5 @@
 /** The film strip: a few moments of both lanes side by side, for a paper. */
-import { duration, plural } from "../../base/format.ts";
+import { duration, number, plural } from "../../base/format.ts";
 import { visible } from "../../base/pieces.ts";
 import { PAPER } from "../../figures/inks.ts";
 import type { StartedLane } from "../lane.ts";
@@ -45,7 +45,8 @@ export function tellingFrames(store: Store, mode: Align, count: number): Frames[
 /** What stands over a lane in a moment: its step, its time and its tokens. */
 export function captionWords(store: Store, lane: StartedLane, frame: number): string {
   const time = store.timed ? ` · ${duration(lane.clock[frame])}` : "";
-  return `step ${lane.before + frame}${time} · ${lane.shown[frame]} of ${plural(lane.at.length, "token")}`;
+  const shown = number(lane.shown[frame]);
+  return `step ${lane.before + frame}${time} · ${shown} of ${plural(lane.at.length, "token")}`;
 }
 
 /** The film strip of some frames. */
