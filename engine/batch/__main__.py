@@ -26,20 +26,18 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine import catalog
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
 from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, batch_events, check_size
-from engine.batch.settings import PLAIN, NamedSpec, plain_decoding, read_specs
+from engine.batch.settings import PLAIN, NamedSpec, batch_settings, plain_decoding, read_specs
 from engine.core.command_line import command_parser, make_out, thread_count
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
@@ -88,9 +86,7 @@ def _settings(args: argparse.Namespace) -> list[NamedSpec]:
         plain = plain_decoding(base)
         given = NamedSpec(f"{base.cache}, {base.unmasker}", base)
         named = [NamedSpec(PLAIN, plain), *([given] if base != plain else [])]
-    # What is timed is not recorded, whatever a row of the file says.
-    ruled = catalog.with_end_of_text_rules([replace(one.spec, record="off") for one in named])
-    return [NamedSpec(one.name, spec) for one, spec in zip(named, ruled, strict=True)]
+    return batch_settings(named)
 
 
 def _run(

@@ -7,13 +7,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
-from engine import catalog
 from engine.batch.journal import Journal
 from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of
 from engine.batch.recordings import LEVELS, Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import MAX_RUNS, Finished, Recorded, Stoppable, batch_events, check_size
-from engine.batch.settings import PLAIN, NamedSpec, named_specs, plain_decoding
+from engine.batch.settings import (
+    PLAIN,
+    NamedSpec,
+    batch_settings,
+    named_specs,
+    plain_decoding,
+)
 from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import Event, RunStarted
@@ -266,8 +271,7 @@ class BatchService:
         for one in named:
             if not 0 < len(one.name.strip()) <= MAX_NAME:
                 raise ValueError(f"settings: a name has 1 to {MAX_NAME} characters")
-        ruled = catalog.with_end_of_text_rules([_bare(one.spec) for one in named])
-        return [NamedSpec(one.name, spec) for one, spec in zip(named, ruled, strict=True)]
+        return batch_settings(named)
 
     def _check(self, one: NamedSpec, longest: Prompt, record: str) -> None:
         """Refuse a setting whose run of the longest prompt is impossible."""
@@ -281,12 +285,3 @@ class BatchService:
 def _too_many(batches: Collection[Batch]) -> bool:
     """Whether some of the batches must be dropped."""
     return len(batches) > KEPT_BATCHES or sum(one.total for one in batches) > KEPT_RUNS
-
-
-def _bare(spec: RunSpec) -> RunSpec:
-    """A spec without what a batch does by itself or cannot do."""
-    if spec.start is not None or spec.fixed or spec.messages:
-        raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")
-    if spec.images:
-        raise ValueError("images: a batch takes none; remove the image from the settings")
-    return replace(spec, prompt="", record="off")

@@ -67,6 +67,27 @@ def check_rules(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
         raise ValueError(
             "specs: eos: the rows of a table need one end-of-text rule; make a table for each rule"
         )
+    return _with_rules(specs)
+
+
+def batch_settings(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
+    """The specs as a batch runs them: with one end-of-text rule, without prompt and recorder.
+
+    Raises ValueError naming `settings` or `images` if a spec asks for what a batch cannot do.
+    """
+    return _with_rules([NamedSpec(one.name, _bare(one.spec)) for one in specs])
+
+
+def _bare(spec: RunSpec) -> RunSpec:
+    """A spec without what a batch does by itself; ValueError for what it cannot do."""
+    if spec.start is not None or spec.fixed or spec.messages:
+        raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")
+    if spec.images:
+        raise ValueError("images: a batch takes none; remove the image from the settings")
+    return replace(spec, prompt="", record="off")
+
+
+def _with_rules(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
     ruled = with_end_of_text_rules([one.spec for one in specs])
     return [NamedSpec(one.name, spec) for one, spec in zip(specs, ruled, strict=True)]
 

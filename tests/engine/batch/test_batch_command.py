@@ -58,13 +58,18 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["one", "two"]
 
 
-def test_a_run_that_failed_says_why(prompts, tmp_path, capsys):
+def test_a_run_that_failed_says_why(tmp_path, capsys):
+    path = tmp_path / "prompts.txt"
+    path.write_text("What is 4 + 5?\n" + "7 " * 3_900)
+    main(("--prompts", str(path), *SHORT))
+    assert "Runs that failed: 1; the first one: prompt: " in capsys.readouterr().out
+
+
+def test_a_row_may_not_ask_for_what_a_batch_cannot_do(prompts, tmp_path):
     specs = tmp_path / "specs.json"
-    start = {"trace": "gone", "step": 1}
-    specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "start": start}]))
-    main(("--prompts", str(prompts), "--specs", str(specs), *SHORT))
-    said = "Runs that failed: 2; the first one: start.trace: 'gone' is no longer held"
-    assert said in capsys.readouterr().out
+    specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "fixed": [[1, 5]]}]))
+    with pytest.raises(SystemExit, match=r"^error: settings: a batch takes no start, fixed tokens"):
+        main(("--prompts", str(prompts), "--specs", str(specs), *SHORT))
 
 
 def test_timed_runs_are_not_recorded(prompts, tmp_path):
