@@ -16,6 +16,9 @@ export interface Component {
   slices?: SliceSource;
 }
 
+/** What a part of the page says that shows nothing without the server. */
+export const UNANSWERED = "The server did not answer. Load the page again.";
+
 /**
  * A component whose server functions reject if the server does not answer. Those that Gradio gives
  * then resolve without a value.
@@ -25,7 +28,7 @@ export function answering(component: Component): Component {
   for (const [name, ask] of Object.entries(component.server))
     server[name] = async (...given) => {
       const answer = (await ask(...given)) as string | undefined;
-      if (answer === undefined) throw new Error("The server did not answer.");
+      if (answer === undefined) throw new Error(UNANSWERED);
       return answer;
     };
   return { ...component, server };

@@ -1,5 +1,5 @@
 import { copyOnPress } from "../base/clipboard.ts";
-import { answering, type Component } from "../base/component.ts";
+import { answering, UNANSWERED, type Component } from "../base/component.ts";
 import { make, part, write } from "../base/dom.ts";
 import { browserStorage } from "../base/storage.ts";
 import { documentOf } from "../inspect/slice.ts";
@@ -124,7 +124,7 @@ export class Learn {
   private async open(): Promise<void> {
     const answered = await this.component.server.titles().catch(() => null);
     if (answered === null) {
-      this.find("lessons").textContent = UNREAD;
+      this.find("lessons").textContent = UNANSWERED;
       this.find("lesson-box").hidden = true;
       return this.drawRace(false);
     }

@@ -1,4 +1,4 @@
-import { answering, type Component } from "../base/component.ts";
+import { answering, UNANSWERED, type Component } from "../base/component.ts";
 import { make, part } from "../base/dom.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
 import {
@@ -39,7 +39,6 @@ interface Group {
   methods: MethodPage[];
 }
 
-const UNREAD = "The server did not answer. Load the page again.";
 const ARXIV = /^arXiv (\d{4}\.\d{4,5})$/;
 const KIND = {
   cache: "Cache: which rows are recomputed",
@@ -84,7 +83,7 @@ export class Methods {
   private async open(): Promise<void> {
     const answered = await this.component.server.methods("").catch(() => null);
     if (answered === null) {
-      this.find("list").textContent = UNREAD;
+      this.find("list").textContent = UNANSWERED;
       return;
     }
     const { groups, note } = JSON.parse(answered) as { groups: Group[]; note: string };
