@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import signal
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 ZERO_GPU, ZERO_DTYPE = "zero-a10g", "bfloat16"
 LAST_STEP = 5.0  # seconds that the app waits, when it is ended, for the step of a run
+HELP = """environment variables:
+  GRADIO_SERVER_PORT, GRADIO_SERVER_NAME  address of the page; by default 127.0.0.1:7860
+  DRIFTSCOPE_MODELS                       folders of models to list, separated as in PATH
+  DRIFTSCOPE_PRELOAD                      models to load before the page opens, with commas
+  DRIFTSCOPE_KERNELS                      "torch": use torch's routines, and time no others
+  HF_HUB_CACHE, HF_HUB_OFFLINE            folder of the Hub's cache; 1: use that cache only"""
 log = logging.getLogger("driftscope")
 
 
@@ -125,6 +132,14 @@ def shared(session: Session, loaded: list[str], decorate: Any) -> ZeroSession:
     return ZeroSession(session, shared_gpu, decorate)
 
 
+def command_line() -> argparse.ArgumentParser:
+    """The command line, which has no arguments but `--help`: the environment has the settings."""
+    return argparse.ArgumentParser(
+        description="Start the page of Driftscope. It takes no arguments.", epilog=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+
+
 def main() -> None:
     """Start the app; Gradio reads GRADIO_SERVER_NAME and GRADIO_SERVER_PORT.
 
@@ -201,4 +216,5 @@ def zero_decorator() -> Any:
 
 
 if __name__ == "__main__":
+    command_line().parse_args()
     main()

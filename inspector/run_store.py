@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakSet
 
@@ -63,6 +63,18 @@ class RaceRecord:
                 expected=self.expected, state=self.state, message=self.message,
                 bundled=self.bundled, traces=dict(self.traces), recorded=dict(self.recorded),
             )  # fmt: skip
+
+    def snapshot(self) -> RaceRecord:
+        """The race so far: the same id, and traces that later events do not change.
+
+        It has a lock of its own, so that whoever reads it for long delays nobody.
+        """
+        with self.lock:
+            traces, recorded = (
+                {lane: trace.snapshot() for lane, trace in held.items()}
+                for held in (self.traces, self.recorded)
+            )
+            return replace(self, traces=traces, recorded=recorded, lock=threading.Lock())
 
     def append(self, lane: Lane, event: Event) -> None:
         """Append an event to the lane's trace."""

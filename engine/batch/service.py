@@ -124,15 +124,17 @@ class Batch(Task):
             self.results.prompts, self._journal, lambda spec: {}, control, self.recordings, first,
         )  # fmt: skip
         self._cut = self.recordings is not None
+        passed = 0  # runs of this part, which may try again what failed in an earlier one
         for event in self._timed(events):
             if isinstance(event, RunStarted):
                 self.environment = self.environment or event.environment
             elif isinstance(event, Finished):
+                passed = event.done
                 self._add(event)
             if not isinstance(event, Recorded):
                 yield event
             ran = isinstance(event, Recorded) or (isinstance(event, Finished) and not event.resumed)
-            if ran and self._over and self.done < self.total:
+            if ran and self._over and passed < self.total:
                 self._stop_at_limit()
                 return
         if control.state != "stopped":
@@ -199,9 +201,10 @@ class Batch(Task):
 
     def _add(self, one: Finished) -> None:
         self.seconds_left = one.seconds_left if one.seconds_left is not None else self.seconds_left
-        if self.results.outcome(one.setting, one.prompt) is None:
-            self._order.append((one.prompt, one.setting))
+        new = self.results.outcome(one.setting, one.prompt) is None
         self.results.add(one.setting, one.prompt, one.outcome)
+        if new:  # after its result is there, because others read both
+            self._order.append((one.prompt, one.setting))
 
 
 class BatchService:

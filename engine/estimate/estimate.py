@@ -44,6 +44,7 @@ from engine.models.loading.random_weights import is_random_model, random_model_c
 from engine.models.loading.registry import REGISTERED
 
 MAX_PROMPT_TOKENS = 131_072
+MAX_LAYER_FORWARDS = 65_536  # of a simulated run; each takes up to 0.6 ms (d2Cache)
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,23 @@ def known_device(name: str, info: ModelInfo, dtype: torch.dtype) -> DeviceRates:
     return GPUS[name].at(dtype)
 
 
+def layer_forwards(spec: RunSpec, info: ModelInfo) -> int:
+    """The layers of a model times the most forwards of a run, each branch of guidance counted."""
+    return info.layers * derive_plan(spec)[0].max_forwards * (2 if spec.cfg_scale else 1)
+
+
 def simulate(spec: RunSpec, target: Target, given: Assumptions) -> Simulated:
     """Take the steps of a run on a model without weights.
 
     `given` is complete (assumptions.complete). Raises ValueError naming the setting that does not
-    fit the model, `fixed` if no token is left to decode, or a cache that reads values and has no
-    `data_rows`.
+    fit the model, `steps` above MAX_LAYER_FORWARDS, `fixed` if no token is left to decode, or a
+    cache that reads values and has no `data_rows`.
     """
+    if (size := layer_forwards(spec, target.info)) > MAX_LAYER_FORWARDS:
+        raise ValueError(
+            f"steps: with {target.info.layers} layers this run has {size} forwards of a layer, "
+            f"more than the {MAX_LAYER_FORWARDS} that are estimated; lower steps or gen_length"
+        )
     info, tokens = target.info.with_block_size(spec.block_length), target.prompt_tokens
     canvas = torch.full((1, _run(spec, target).length), info.mask_id)
     canvas[:, :tokens] = next(token for token in (0, 1) if token != info.mask_id)

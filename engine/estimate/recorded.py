@@ -10,7 +10,7 @@ import numpy as np
 from engine.catalog import derive_plan, make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.estimate.assumptions import Assumptions
-from engine.estimate.estimate import Target, simulate
+from engine.estimate.estimate import MAX_LAYER_FORWARDS, Target, layer_forwards, simulate
 from engine.models.base import ModelInfo
 from engine.models.feed_forward import ROUTERS, ExpertsInfo
 from engine.trace.schema import MAX_LAYERS
@@ -18,6 +18,7 @@ from engine.trace.trace import Trace
 
 MAX_SIZE = 1_000_000
 NEAR, TRIES = 0.005, 12  # a share is searched until its work is so near the run's, relatively
+LEAST_TRIES = 3
 
 
 def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
@@ -71,10 +72,17 @@ def share_of(spec: RunSpec, target: Target, tokens: float, recomputed: float) ->
 
     `recomputed` is the run's mean share of token-layers, `tokens` its tokens a forward. The work
     grows with the share, but not evenly: at 0, DARE-O computes layers less often than with any row.
+    Raises ValueError naming `recorded` if the search would have more than MAX_LAYER_FORWARDS.
     """
     if make_policy(spec).data_rows() is None:
         return None
     spec = dataclasses.replace(spec, start=None, eos="official", record="off")
+    tries = min(TRIES, MAX_LAYER_FORWARDS // layer_forwards(spec, target.info) - 2)
+    if tries < LEAST_TRIES:
+        raise ValueError(
+            f"recorded: with {target.info.layers} layers the run is too long to search for the "
+            "share of its rows; leave recorded out and give the share in assumptions"
+        )
 
     def work(share: float) -> float:
         return simulate(spec, target, Assumptions(max(tokens, 1.0), share)).recomputed
@@ -84,7 +92,7 @@ def share_of(spec: RunSpec, target: Target, tokens: float, recomputed: float) ->
     def distance(share: float) -> float:
         return abs(known[share] - recomputed)
 
-    for turn in range(TRIES):
+    for turn in range(tries):
         below = [share for share in known if known[share] < recomputed]
         above = [share for share in known if known[share] >= recomputed]
         if not below or not above or min(map(distance, known)) <= NEAR * recomputed:

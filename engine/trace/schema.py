@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.config.spec import MAX_PROBES
 from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
 from engine.core.regions import REGIONS
 
@@ -168,6 +169,7 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     limits = (
         ("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS),
         ("P", "tokens in piece_id", MAX_PIECES), ("Q", "tokens in guider_piece_id", MAX_PIECES),
+        ("E", "probed steps", MAX_PROBES),
     )  # fmt: skip
     for symbol, name, most in limits:
         if sizes[symbol] > most:

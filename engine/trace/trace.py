@@ -50,6 +50,7 @@ class Trace:
         self._max_steps = 0
         self._pieces: dict[int, bytes] = {}
         self._guider_pieces: dict[int, bytes] = {}
+        self._packed: dict[str, dict[str, np.ndarray]] = {}  # both as arrays, once asked for
 
     def append(self, event: Waiting | RunStarted | StepEvent | RunFinished) -> None:
         """Add the next event of the run; `Waiting` is ignored."""
@@ -97,8 +98,8 @@ class Trace:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array of the schema; of a growing trace, the rows so far."""
-        pieces = columns.of_pieces("", self._pieces)
-        return self._rows() | pieces | columns.of_pieces("guider_", self._guider_pieces)
+        pieces = self._packed_pieces("", self._pieces)
+        return self._rows() | pieces | self._packed_pieces("guider_", self._guider_pieces)
 
     @property
     def layers(self) -> int:
@@ -125,6 +126,7 @@ class Trace:
         found = Trace()
         found.meta, found._arrays = dict(self.meta), self.arrays()
         found._pieces, found._guider_pieces = dict(self._pieces), dict(self._guider_pieces)
+        found._packed = dict(self._packed)
         return found
 
     @property
@@ -265,6 +267,7 @@ class Trace:
         trace._arrays = check_arrays(arrays, meta["model"].get("vocab_size"))
         trace._pieces = columns.to_pieces("", trace._arrays)
         trace._guider_pieces = columns.to_pieces("guider_", trace._arrays)
+        trace._arrays |= columns.of_pieces("", {}) | columns.of_pieces("guider_", {})
         return trace
 
     def _write(self, file: IO[bytes], limit: int) -> None:
@@ -324,6 +327,16 @@ class Trace:
                 capacity = self._max_steps if per_step else FIRST_ROWS
                 self._growing[name] = GrowingArray(SCHEMA[name][0], capacity)
             self._growing[name].append(rows)
+
+    def _packed_pieces(self, prefix: str, pieces: Mapping[int, bytes]) -> dict[str, np.ndarray]:
+        """`columns.of_pieces`, made again only if there are more: a run may have shown a million.
+
+        Pieces are never changed or removed.
+        """
+        found = self._packed.get(prefix)
+        if found is None or len(found[f"{prefix}piece_id"]) != len(pieces):
+            found = self._packed[prefix] = columns.of_pieces(prefix, pieces)
+        return found
 
     def _rows(self) -> dict[str, np.ndarray]:
         """The arrays without those of the token bytes."""

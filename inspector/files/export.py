@@ -45,17 +45,16 @@ def write_race(
     the race: all tables in one archive, a run card and a replay page. Raises ValueError naming the
     lane whose trace is too large for a file of `limit` bytes.
     """
-    head = f"driftscope-{record.run_id[:8]}"
-    with record.lock:
-        traces: dict[str, Trace] = dict(record.started())
-        traces |= {lane + RECORDED: trace for lane, trace in record.recorded.items()}
-        files: dict[str, bytes] = {}
-        paths: list[str] = []
-        for name, trace in traces.items():
-            paths += _write_trace(folder / f"{head}-{name}", name, trace, limit)
-        files[f"{head}-tables.zip"] = tables_archive(record, title)
-        card = json.dumps(run_card(record), ensure_ascii=False, indent=1)
-        files[f"{head}-run-card.json"] = card.encode()
+    record, head = record.snapshot(), f"driftscope-{record.run_id[:8]}"
+    traces: dict[str, Trace] = dict(record.started())
+    traces |= {lane + RECORDED: trace for lane, trace in record.recorded.items()}
+    files: dict[str, bytes] = {}
+    paths: list[str] = []
+    for name, trace in traces.items():
+        paths += _write_trace(folder / f"{head}-{name}", name, trace, limit)
+    files[f"{head}-tables.zip"] = tables_archive(record, title)
+    card = json.dumps(run_card(record), ensure_ascii=False, indent=1)
+    files[f"{head}-run-card.json"] = card.encode()
     files[f"{head}-replay.html"] = replay_page(record, title, caches=caches).encode()
     return [*paths, *(_write(folder / name, data) for name, data in files.items())]
 

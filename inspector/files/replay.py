@@ -55,15 +55,14 @@ def _views(
     """The views of each lane as escaped JSON, in at most `room` bytes, and the names left out."""
     found: dict[tuple[str, str], str] = {}
     missing = []
-    with record.lock:
-        for lane in record.started():
-            for name in registry.VIEWS:
-                trace = record.trace_for_views(lane, name in registry.TIMED)
-                assert trace is not None
-                if name == "drift" and trace.arrays()["drift"].nbytes > MOST_PACKED * room:
-                    missing.append(_titled(name, lane))  # without the minutes of packing it
-                    continue
-                found[lane, name] = _escaped(registry.draw(trace, name, caches))
+    for lane in record.started():
+        for name in registry.VIEWS:
+            trace = record.trace_for_views(lane, name in registry.TIMED)
+            assert trace is not None
+            if name == "drift" and trace.arrays()["drift"].nbytes > MOST_PACKED * room:
+                missing.append(_titled(name, lane))  # without the minutes of packing it
+                continue
+            found[lane, name] = _escaped(registry.draw(trace, name, caches))
     order = sorted(found, key=lambda key: (key[1] not in FIRST, len(found[key])))
     views: dict[str, dict[str, str]] = {lane: {} for lane, _ in found}
     for lane, name in order:

@@ -148,6 +148,15 @@ class Form:
                 out[key] = getattr(specs[lane], name)
         return out
 
+    def above_limit(self, params: Mapping[str, str]) -> str:
+        """Why a number of a link's settings is refused: this page allows less. Empty if none is."""
+        for key, text in params.items():
+            row = self.catalog.fields.get(key.rpartition(".")[2])
+            most = row["hi"] if row and row["type"] == "int" else None
+            if most is not None and text.isdecimal() and len(text) < 10 and int(text) > most:
+                return f"{key}: {text} is more than this page allows; at most {most}"
+        return ""
+
     def labelled(self, message: str) -> str:
         """A message of a refused spec, in which the controls' labels replace the fields' names."""
         labels = {name: str(row["label"]) for name, row in self.catalog.fields.items()}

@@ -279,7 +279,7 @@ class Handlers:
             )
             return [gr.skip(), self.form.given(self.form.values_by_key(race))]
         except ValueError as error:
-            said = self.form.labelled(error_text(error))
+            said = self.form.labelled(self.form.above_limit(params) or error_text(error))
             text = f"The settings of the link are invalid ({said}). The defaults are shown."
             return [messages.notice("invalid_link", text), None]
 

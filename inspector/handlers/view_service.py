@@ -58,8 +58,8 @@ class ViewService:
             return to_json({"missing": "This run is no longer in memory. Run it again."})
         assert record is not None
         with record.lock:
-            caches = self._handlers.form.catalog.methods["cache"]
-            return to_json(registry.draw(trace, name, caches))
+            trace = trace.snapshot()
+        return to_json(registry.draw(trace, name, self._handlers.form.catalog.methods["cache"]))
 
     def trace(self, run_id: Any, lane: Any) -> Trace:
         """The trace that the views of a lane draw, which later steps do not change.

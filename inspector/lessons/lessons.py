@@ -111,8 +111,8 @@ LESSONS = (
         "How little most rows change from step to step, which is what caches exploit.",
         5,
         "Move the threshold from one end to the other.",
-        "The counts are almost zero long before the threshold reaches 0.1: the values of most rows "
-        "barely change from one step to the next.",
+        "At a threshold of 0.03 only a few rows in a hundred are still counted: the values of most "
+        "rows barely change from one step to the next.",
         "What percentage of the rows of layer 5 has a drift of V above 0.05?",
         ("plain", "dllm_25_5"), "threshold", "counts", {"lane": "a", "step": 20, "layer": 4},
         "number", drifted_share,

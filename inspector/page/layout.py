@@ -26,6 +26,7 @@ from inspector.page.run_tab import FLAG, build_run
 from inspector.page.theme import theme
 from inspector.protocol import Batches, Searches, Session
 from inspector.server.bundle import bundle_route
+from inspector.server.compressed_page import CompressedPage
 from inspector.server.gate import Gate
 
 
@@ -111,5 +112,8 @@ def launch_options(page: Page) -> dict[str, Any]:
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": page.trace_bytes,
         "state_session_capacity": 64, "max_threads": 192,
-        "app_kwargs": {"middleware": [page.gate], "routes": [bundle_route(), *page.routes]},
+        "app_kwargs": {
+            "middleware": [page.gate, Middleware(CompressedPage)],
+            "routes": [bundle_route(), *page.routes],
+        },
     }  # fmt: skip

@@ -1,6 +1,8 @@
 """The app's settings: what the environment says, and the session that comes of it."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,17 @@ def test_what_the_environment_says():
     assert found == Settings(
         (Path("/models/a"), Path.home() / "b"), True, Path("/data/hub"), (BIG, "tiny-llada")
     )
+
+
+def test_the_app_describes_its_environment_variables_and_refuses_arguments():
+    def run(word):
+        return subprocess.run([sys.executable, app.__file__, word], capture_output=True, text=True)
+
+    help_, odd = run("--help"), run("--port")
+    assert help_.returncode == 0
+    assert "GRADIO_SERVER_PORT" in help_.stdout
+    assert odd.returncode == 2
+    assert "unrecognized arguments: --port" in odd.stderr
 
 
 @pytest.mark.parametrize("public", [False, True])

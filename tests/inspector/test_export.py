@@ -34,6 +34,20 @@ def test_what_is_written(written):
     assert sorted(path.rpartition("driftscope-")[2][9:] for path in written) == FILES
 
 
+def test_a_race_is_written_without_its_lock(traces, tmp_path):
+    """The views of other visitors wait for it: two threads cut the slices of all."""
+    record, free = RaceRecord(traces=traces), []
+
+    def title(spec):
+        free.append(record.lock.acquire(blocking=False))
+        record.lock.release()
+        return "x"
+
+    write_race(record, tmp_path, title)
+    assert free
+    assert all(free)
+
+
 def test_what_is_written_is_read_back(written, traces):
     for suffix in ("npz", "json"):
         record = read_race(of(written, suffix))

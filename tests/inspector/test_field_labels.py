@@ -57,3 +57,14 @@ def test_a_link_that_is_refused_names_the_control(handlers, request_of):
     said = json.loads(notice)["message"]
     assert json.loads(notice)["state"] == "invalid_link"
     assert "(Lane B, Answer length: -4 is outside 1 to 1024" in said
+
+
+@pytest.mark.parametrize("key", ["gen_length", "b.steps"])
+def test_a_link_above_the_limit_of_a_public_page_is_told_that_limit(handlers, request_of, key):
+    row = handlers.form.catalog.fields[key.rpartition(".")[2]]
+    handlers.form.catalog.fields |= {row["name"]: row | {"hi": 512}}
+    notice, given = handlers.restore(request_of(**{key: "4096"}))
+    said = json.loads(notice)["message"]
+    assert "4096 is more than this page allows; at most 512" in said
+    assert "1024" not in said
+    assert given is None

@@ -132,6 +132,15 @@ def test_the_shelf_survives_many_threads(traces):
     assert len(store) <= 5
 
 
+def test_a_snapshot_does_not_change_with_the_race(traces):
+    record = RaceRecord(expected="12", traces=dict(traces))
+    kept, steps = record.snapshot(), traces["b"].steps
+    record.state, record.recorded["a"] = "done", traces["a"]
+    assert (kept.run_id, kept.state, kept.recorded) == (record.run_id, "running", {})
+    assert kept.traces["b"].steps == steps
+    assert kept.lock is not record.lock
+
+
 def test_known_problems():
     def problem(prompt, answer):
         return {"prompt": prompt, "answer": answer, "answer_tokens": 9}

@@ -107,6 +107,32 @@ def test_a_public_batch_ends_when_its_time_is_used_up_and_can_go_on(session, mon
     assert run(batch)["state"] == "done"
 
 
+def test_failed_runs_that_are_tried_again_have_a_limit_of_time_too(served, monkeypatch):
+    def fail(spec, control):
+        raise ValueError(f"prompt: {spec.prompt} is refused")
+
+    monkeypatch.setattr(served._session, "run", fail)
+    batch = served.open(TEXT, BASE, [])
+    assert run(batch)["state"] == "done"
+    batch._seconds = 1e-9
+    again = [event for event in batch.run(Control()) if isinstance(event, Finished)]
+    assert (len(again), batch.state) == (1, "limit")
+
+
+def test_the_rows_can_be_read_while_a_run_is_added(served, monkeypatch):
+    batch, seen = served.open(TEXT, BASE, []), []
+
+    def add(*given):
+        seen.append(len(batch.rows(0, 100)))
+        real(*given)
+        seen.append(len(batch.rows(0, 100)))
+
+    real = batch.results.add
+    monkeypatch.setattr(batch.results, "add", add)
+    assert run(batch)["done"] == 3
+    assert seen == [0, 0, 1, 1, 2, 2]
+
+
 def test_the_race_of_a_prompt_is_against_plain_decoding(served):
     batch = served.open(TEXT, BASE, DUAL)
     race = batch.race(2, 1)

@@ -208,6 +208,13 @@ def test_the_order_of_commits_is_assumed_where_rows_depend_on_it(knobs, assumed)
     assert found["exact"] != assumed
 
 
+def test_a_run_of_more_forwards_than_are_estimated_is_refused():
+    spec = replace(SPEC, gen_length=1024, steps=1024)
+    name = "llada:layers=65,d=64,vocab=1024"
+    with pytest.raises(ValueError, match=r"^steps: with 65 layers this run has 66560 forwards"):
+        simulate(spec, Target(name, known_model(name), 8), Assumptions())
+
+
 @pytest.mark.parametrize(("order", "exact"), [("origin", False), ("entropy", True)])
 def test_counts_that_chance_decides_are_not_called_exact(order, exact):
     found = of(unmasker="dream", knobs={"dream.alg": order})
@@ -234,6 +241,7 @@ def test_a_recorded_run_gives_the_tokens_a_forward(recorded):
     ("part", "changes", "said"),
     [
         ("model", {"layers": 10**6}, "recorded: the model has 1000000 layers; at most 1024"),
+        ("model", {"layers": 1_000}, "recorded: with 1000 layers the run is too long to search"),
         ("model", {"mask_id": "x"}, "recorded: the model's mask and stop ids"),
         ("model", {"mask_id": 10**6}, "recorded: the model's mask and stop ids"),
         ("model", {"stop_ids": [[1]]}, "recorded: the model's mask and stop ids"),

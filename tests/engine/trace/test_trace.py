@@ -269,3 +269,14 @@ def test_json_has_no_nan():
     trace, _ = traced(eos="fill_eager", temperature=2.0, seed=3, block_length=16)
     assert np.isnan(trace.arrays()["commit_confidence"]).any()
     json.loads(trace.to_json(), parse_constant=pytest.fail)
+
+
+def test_the_bytes_of_tokens_are_packed_once_and_again_if_there_are_more():
+    """Views ask for the arrays hundreds of times, and a file may have a million tokens."""
+    trace = traced()[0]
+    names = "piece_id", "piece_end", "piece_bytes"
+    first, again = trace.arrays(), trace.snapshot().arrays()
+    assert all(first[name] is again[name] for name in names)
+    trace._pieces[10**6] = b"new"
+    assert trace.arrays()["piece_id"][-1] == 10**6
+    assert trace.arrays()["piece_bytes"].tobytes().endswith(b"new")
