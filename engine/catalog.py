@@ -22,7 +22,7 @@ from engine.cache.base import CachePolicy
 from engine.cache.stack import Stack
 from engine.config.blocks import BlockGrid
 from engine.config.knobs import describe_fields
-from engine.config.plan import DerivedPlan, SharedBlocks, derive
+from engine.config.plan import DerivedPlan, SharedBlocks, derive, quota
 from engine.config.spec import RunSpec
 from engine.core.command_line import table_command
 from engine.core.method_docs import MethodDoc, read_method_docs
@@ -112,8 +112,17 @@ def derive_plan(
         prompt = spec.block_length + 1 if tokens is None else tokens
         grid = BlockGrid.of(prompt, spec.gen_length, spec.block_length, True)
         blocks = SharedBlocks(grid, prompt, policy.most_fills(grid))
-    plan = derive(spec, rule.scheduled, rule.planned_counts, rule.guided, blocks)
+    limited = rule.scheduled and not policy.can_commit(_most_due(rule, spec))
+    plan = derive(spec, rule.scheduled, rule.planned_counts, rule.guided, blocks, limited)
     return plan, rule.scheduled
+
+
+def _most_due(rule: DecodingRule, spec: RunSpec) -> int:
+    """The most tokens of a block that the schedule of a rule requires of one step."""
+    counts = rule.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
+    if counts is None and rule.confidence_decides:
+        counts = quota(spec.block_length, max(spec.steps // spec.blocks, 1))
+    return spec.block_length if counts is None else max(counts)
 
 
 def check_model(spec: RunSpec, info: ModelInfo) -> None:

@@ -16,8 +16,8 @@ class DerivedPlan:
     """The blocks, steps and forwards of a run.
 
     `steps_per_block` is None if the unmasker has no schedule; `tokens_per_step` (in a block without
-    given tokens) is None if confidence or chance decides. The bounds of the forwards are equal if a
-    schedule runs to its end; those of a branch hold for any tokens of its parent.
+    given tokens) is None if confidence, chance or the cache decides. The bounds of the forwards are
+    equal if a schedule runs to its end; those of a branch hold for any tokens of its parent.
     """
 
     blocks: int
@@ -49,13 +49,15 @@ def derive(
     shares: Callable[[int, int], tuple[int, ...] | None] = quota,
     multi_block: bool = False,
     shared: SharedBlocks | None = None,
+    limited: bool = False,
 ) -> DerivedPlan:
     """The plan of a spec.
 
     `scheduled`: the unmasker spreads `spec.steps` over the blocks; `shares` gives the tokens of
     each step for (masks, steps), or None if chance decides. `multi_block`: a step may commit in
     several blocks. `shared` are the blocks if attention is block-causal; each may then end the
-    text. Raises ValueError naming `steps` and its nearest valid values.
+    text. `limited`: the cache may let a step commit fewer tokens than the schedule requires, so
+    that a block takes more steps. Raises ValueError naming `steps` and its nearest valid values.
     """
     blocks, masks = spec.blocks, _masks(spec, shared)
     certain = masks if spec.start is None else _remasked(spec)
@@ -74,6 +76,9 @@ def derive(
             f"nearest valid: {' or '.join(map(str, near))}"
         )
     steps = spec.steps // blocks
+    if limited:
+        most = fills + sum(n + _idle(n, steps, shares) for n in masks if n)
+        return DerivedPlan(count, steps, None, least, most)
     most = fills + sum(_forwards(n, steps, shares) for n in masks)
     tokens = shares(spec.block_length, steps)
     certain_end = shared is None and spec.eos == "official" and not spec.stop
@@ -86,6 +91,12 @@ def _forwards(masked: int, steps: int, shares: Callable[[int, int], tuple[int, .
     """The largest number of steps that a block with `masked` masks takes."""
     tokens = shares(masked, steps) if masked else ()
     return steps if tokens is None else max((i + 1 for i, n in enumerate(tokens) if n), default=0)
+
+
+def _idle(masked: int, steps: int, shares: Callable[[int, int], tuple[int, ...] | None]) -> int:
+    """The most steps of a block with `masked` masks in which a schedule commits no token."""
+    tokens = shares(masked, steps)
+    return steps if tokens is None else _forwards(masked, steps, shares) - sum(map(bool, tokens))
 
 
 def _masks(spec: RunSpec, shared: SharedBlocks | None) -> list[int]:

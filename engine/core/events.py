@@ -62,7 +62,7 @@ class RunStarted:
     `grid` [columns, rows] of tiles and `map` [columns, rows] of patches. An image in mode `anyres`
     has 27 x 27 rows of the whole image, then the map, each row of which ends with a newline; one in
     mode `pad` has 27 x 27 rows and a newline. `steps_before` are the steps of the runs that
-    a branch continues, 0 for other runs.
+    a branch continues, 0 for other runs. `stops` are the token ids of each text of RunSpec.stop.
     """
 
     spec: Mapping[str, Any]
@@ -77,6 +77,7 @@ class RunStarted:
     guider: Mapping[str, Any] = field(default_factory=dict)
     images: tuple[Mapping[str, Any], ...] = ()
     steps_before: int = 0
+    stops: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

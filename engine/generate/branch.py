@@ -19,7 +19,7 @@ from engine.config.blocks import BlockGrid
 from engine.config.branch_start import REMASK, BranchStart
 from engine.config.plan import quota
 from engine.config.spec import RunSpec
-from engine.generate.end_of_text import positions_to_fill
+from engine.generate.end_of_text import decoded_stops, find_stops, positions_to_fill
 from engine.generate.job import Job
 from engine.trace.trace import Trace
 from engine.unmask.schedule import BlockProgress
@@ -206,6 +206,7 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
         initial = free[block] & ~ended[block]
         if numbers[0] == 0:  # the block was new: tokens known by then count as given
             initial = never[block] | (revealed[block] >= steps[0])
+            initial &= ~after_stop(spec, parent, int(steps[0]))[answer][block]
         # A step that computes known rows alone has the number of the step after it.
         done = int(numbers[earlier]) if earlier < len(numbers) else int(numbers[-1]) + 1
         found[first] = BlockProgress(int(initial.sum()) + max(-first, 0), done)
@@ -213,17 +214,30 @@ def _recorded_progress(spec: RunSpec, parent: Trace, step: int) -> dict[int, Blo
 
 
 def _after_given_end(spec: RunSpec, parent: Trace, free: np.ndarray) -> np.ndarray:
-    """Answer positions [A] that a run of `spec` fills before its first step; `free`: not given."""
+    """Answer positions [A] that a run of `spec` fills, or that a stop ends, before its first step.
+
+    `free` [A] bool are those that are not given.
+    """
     given = [REMASK] * len(free)
     for offset, token in spec.fixed:
         given[offset] = token
     ids, stops = np.array([given]), tuple(parent.meta["model"].get("stop_ids", ()))
-    block_stop = None
+    block_stops = None
     if parent.block_causal:
-        blocks = (block for _, block in _answer_blocks(spec, parent))
-        block_stop = next((block.start for block in blocks if free[block].any()), len(free))
-    filled: np.ndarray = positions_to_fill(spec.eos, ids, free[None], stops, 0, block_stop)[0]
-    return filled
+        width = int(parent.arrays()["prompt_mask"].sum())
+        block_stops = decoded_stops(free[None], spec.block_length, -width)
+    filled: np.ndarray = positions_to_fill(spec.eos, ids, free[None], stops, 0, block_stops)[0]
+    (stop,) = find_stops(ids, free[None], parent.meta.get("stops", ()))
+    return filled | (np.arange(len(free)) >= stop)
+
+
+def after_stop(spec: RunSpec, trace: Trace, step: int) -> np.ndarray:
+    """The positions [T] bool from the answer's first stop text on, if it has one before a step."""
+    answer, ids = _answer(spec, trace), trace.canvas_at(step)
+    masked = ids == trace.meta["model"].get("mask_id")
+    (stop,) = find_stops(ids[None, answer], masked[None, answer], trace.meta.get("stops", ()))
+    found: np.ndarray = np.arange(len(ids)) >= answer.start + stop
+    return found
 
 
 def _answer_blocks(spec: RunSpec, parent: Trace) -> Iterator[tuple[int, slice]]:

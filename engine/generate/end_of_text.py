@@ -59,6 +59,17 @@ def positions_to_fill(
     return fill
 
 
+def decoded_stops(masked: np.ndarray, size: int, origin: int | np.ndarray) -> np.ndarray:
+    """Where the blocks that hold no position of `masked` [B, T] end, [B, 1].
+
+    Blocks have `size` positions and lie on multiples of it from `origin` on, which may be negative
+    and is [B] if the sequences differ.
+    """
+    first = np.where(masked.any(1), masked.argmax(1), masked.shape[1])
+    stops: np.ndarray = first - (first - origin) % size
+    return stops[:, None]
+
+
 def find_stops(ids: np.ndarray, masked: np.ndarray, stops: Sequence[Sequence[int]]) -> np.ndarray:
     """The first place [B] in `ids` [B, n] where one of the series `stops` stands; n without one.
 

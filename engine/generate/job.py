@@ -15,7 +15,7 @@ from engine.cache.stack import Stack
 from engine.config.blocks import BlockGrid
 from engine.config.spec import RunSpec
 from engine.generate.capture.capturers import Capturer
-from engine.generate.end_of_text import positions_to_fill
+from engine.generate.end_of_text import decoded_stops, positions_to_fill
 from engine.guider.run_guider import RunGuider
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
@@ -116,16 +116,15 @@ class Job:
             return None
         return (~self.pad_mask).sum(1)
 
-    def decoded_stops(self, masked: np.ndarray) -> np.ndarray:
-        """Where the blocks of a block-causal model that hold no mask end, [B, 1].
+    def decoded_stops(self) -> np.ndarray | None:
+        """Where the decoded blocks of a block-causal model end, [B, 1]; None for other models.
 
-        `masked` [B, T] are the positions to generate. The blocks of a sequence lie on multiples of
-        their size behind its padding.
+        The blocks of a sequence lie on multiples of their size behind its padding.
         """
+        if not self.adapter.info.block_causal:
+            return None
         padding = 0 if self._block_padding is None else self._block_padding.numpy()
-        first = np.where(masked.any(1), masked.argmax(1), masked.shape[1])
-        stops: np.ndarray = first - (first - padding) % self.spec.block_length
-        return stops[:, None]
+        return decoded_stops(self.masked(), self.spec.block_length, padding)
 
     def steps_before(self, block: slice) -> int:
         """Steps that the parent run spent on a block."""
@@ -143,7 +142,7 @@ def filled_after_end(job: Job) -> Job:
         return job
     fill = positions_to_fill(
         job.unmasker.end_of_text_rule(job.spec.eos), job.canvas.numpy(), masked, info.stop_ids,
-        job.prompt_length, job.decoded_stops(masked) if info.block_causal else None,
+        job.prompt_length, job.decoded_stops(),
     )  # fmt: skip
     if not fill.any():
         return job

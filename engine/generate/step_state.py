@@ -198,15 +198,16 @@ class PendingStep:
     ) -> StepEvent:
         """Wait for the results, update the host's canvas and apply the end-of-text rule.
 
-        Raises RuntimeError if fewer tokens were committed than the step has to commit.
+        Raises RuntimeError if fewer tokens were committed than the step has to commit, or one whose
+        confidence is no number.
         """
         written, proposed, confidences = self.results.get()
         began = time.perf_counter()
         run, chosen = self.view.run, written < self.view.run.length
-        self._check(chosen.sum(1), may_commit_nothing)
         sequences, columns = np.nonzero(chosen)
         positions, ids = written[sequences, columns], proposed[sequences, columns]
         confidence = confidences[sequences, columns]
+        self._check(chosen.sum(1), confidence, may_commit_nothing)
         canvas.commit_on_host(sequences, positions, ids)
         info = run.info
         fill = end_of_text.positions_to_fill(
@@ -232,8 +233,12 @@ class PendingStep:
             **self.event_fields,
         )
 
-    def _check(self, committed: np.ndarray, may_commit_nothing: bool) -> None:
+    def _check(
+        self, committed: np.ndarray, confidence: np.ndarray, may_commit_nothing: bool
+    ) -> None:
         too_few = self.counts is not None and (committed != self.counts).any()
         nothing = self.view.real_host.any(1) & (committed == 0)
         if too_few or (nothing.any() and not may_commit_nothing):
             raise RuntimeError("nothing could be committed; the logits may not be finite numbers")
+        if np.isnan(confidence).any():
+            raise RuntimeError("a token has no probability; the logits are not finite numbers")

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 
 from engine.cache.base import HostState, RunInfo, StepView
-from engine.catalog import derive_plan, describe, make_unmasker
+from engine.catalog import derive_plan, describe, make_unmasker, unmaskers
 from engine.config.branch_start import REMASK, BranchStart
 from engine.config.knobs import describe_fields, text_knobs
 from engine.config.spec import RunSpec
-from engine.generate.branch import BranchPoint, branch_point
+from engine.generate.branch import BranchPoint, after_stop, branch_point
 from engine.generate.end_of_text import positions_to_fill
 from engine.generate.recorded_step import (
     OldTraceError,
@@ -147,11 +147,7 @@ def _form(run_spec: RunSpec, spec: RunSpec) -> dict[str, Any]:
         for row in describe_fields(type(now))
     ]  # fmt: skip
     (heat,) = (row for row in describe_fields(RunSpec) if row["name"] == "temperature")
-    rules = [
-        {"name": row["name"], "title": row["title"]}
-        for row in describe()["unmaskers"]
-        if row["denoises"]
-    ]
+    rules = [{"name": rule.name, "title": rule.title} for rule in unmaskers().values()]
     return {
         "rule": spec.unmasker, "run_rule": run_spec.unmasker, "rules": rules, "knobs": knobs,
         "temperature": heat | {"value": spec.temperature, "run": run_spec.temperature},
@@ -213,11 +209,12 @@ def _choose(
     masked, block = view.masked_host, view.block
     if not masked[0, recorded.positions].all():
         raise ValueError("trace: a candidate of this step is no mask; export it again")
+    undecided = masked & ~after_stop(spec, trace, step)
     end = np.array([block.stop if info.block_causal else view.run.length])
     rule.start(
         view.run, spec.steps // spec.blocks if rule.scheduled else None, _progress(point, view)
     )
-    rows = rule.candidate_positions(masked, block, end)
+    rows = rule.candidate_positions(undecided, block, end)
     recorded = recorded.only(rows[0])
     if not len(recorded.positions):
         raise ValueError("trace: this step has no candidates in its block; export it again")
@@ -234,7 +231,7 @@ def _choose(
     real = np.ones(needs.shape, bool)
     view = replace(
         view, needs=torch.from_numpy(needs), real=torch.from_numpy(real), real_host=real,
-        host_state=HostState(masked, needs), order=order,
+        host_state=HostState(masked, needs), order=order, left=undecided[:, block].sum(1),
     )  # fmt: skip
     commit = rule.commit(known.candidates, view)
     committed = np.zeros(masked.shape, bool)
@@ -292,7 +289,8 @@ def _result(
         shown = shown | (would > 0)
         shown[at] = True
     positions = np.flatnonzero(shown)
-    part = values[positions].astype(np.float32)
+    lowest = np.finfo(np.float32).min  # float64 has lower scores
+    part = np.maximum(values[positions], lowest).astype(np.float32)
     return WhatIf(
         positions.astype(np.int32), ids[positions], part[:, 0], part[:, 1], part[:, 2:],
         would[positions], did[positions], did_ids[positions], own,

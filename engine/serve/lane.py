@@ -119,6 +119,7 @@ class Lane:
             facts=self._state.branches[0].policy.facts(),
             guider={} if job.run_guider is None else job.run_guider.description,
             images=tuple(image.to_dict() for image in self._images.placed),
+            stops=job.stops,
         )
 
     def advance(self) -> StepEvent | RunFinished:

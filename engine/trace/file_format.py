@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from engine.config.images import MAX_IMAGES, image_rows
+from engine.config.validation import MAX_STOPS
 from engine.core.events import PARTS, REASONS
 from engine.trace.npz import BadArchive, check_meta_size, read_npz
 from engine.trace.schema import (
@@ -133,6 +134,7 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
         raise ValueError(f"trace: meta.steps_before should be 0 to {MAX_STEPS_BEFORE}")
     _check_facts(meta.setdefault("facts", {}))
     _check_guider(meta.setdefault("guider", {}))
+    _check_stops(meta.get("stops", []))
     if "images" in meta:
         _check_images(meta["images"])
     if "foreign" in meta:
@@ -162,6 +164,16 @@ def _is_text(document: Any) -> bool:
         elif isinstance(value, str) and SURROGATE.search(value):
             return False
     return True
+
+
+def _check_stops(stops: Any) -> None:
+    """Check the texts that end the answer (events.RunStarted.stops)."""
+    few = isinstance(stops, list) and len(stops) <= MAX_STOPS
+    listed = few and all(isinstance(one, list) and 0 < len(one) <= MAX_TEXT for one in stops)
+    if not listed or not all(type(token) is int for one in stops for token in one):
+        raise ValueError(
+            f"trace: meta.stops should list the token ids of at most {MAX_STOPS} stop texts"
+        )
 
 
 def _check_images(images: Any) -> None:

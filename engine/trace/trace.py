@@ -4,9 +4,10 @@ The arrays are those of engine.trace.schema.
 
 `meta` (JSON): version, spec, model, environment, facts, guider (RunStarted.guider), reason, texts,
 answer, metrics and message (RunFinished; older versions have no answer), `images`
-(RunStarted.images) if the prompt has any, and `foreign` if another engine decoded it
-(engine.trace.foreign). Of a branch, `meta.spec.start` names the parent, `canvas` includes the
-tokens committed before that step, and `meta.steps_before` is RunStarted.steps_before.
+(RunStarted.images) if the prompt has any, `stops` (RunStarted.stops) if the run has any, and
+`foreign` if another engine decoded it (engine.trace.foreign). Of a branch, `meta.spec.start` names
+the parent, `canvas` includes the tokens committed before that step, and `meta.steps_before` is
+RunStarted.steps_before.
 """
 
 from __future__ import annotations
@@ -298,6 +299,8 @@ class Trace:
             self.meta |= {"images": [dict(image) for image in event.images]}
         if event.steps_before:
             self.meta |= {"steps_before": event.steps_before}
+        if event.stops:
+            self.meta |= {"stops": [list(series) for series in event.stops]}
         for name in ("canvas", "prompt_mask", "fixed_mask"):
             self._arrays[name] = getattr(event, name)[0]
         self._pieces |= event.pieces

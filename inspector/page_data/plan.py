@@ -30,7 +30,8 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         return f"one token a forward: {forwards}"
     if not owed:
         shape = f"{counted(blocks, 'block')} of {spec.block_length}"
-        criterion = "chance" if plan["steps_per_block"] else "confidence"
+        chance = "chance" if spec.cache == "none" else "chance or the cache"
+        criterion = chance if plan["steps_per_block"] else "confidence"
         criterion = "the guider" if spec.unmasker == "guided" else criterion
         return f"{shape}, {criterion} decides: {forwards}{second}"
     few, many = min(owed), max(owed)

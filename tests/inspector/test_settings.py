@@ -159,6 +159,8 @@ def test_the_plan_in_words(session):
     assert "0 to 2 tokens a step, 128 forwards" in sentence(dream, session.plan(dream))
     origin = replace(dream, knobs={"dream.alg": "origin"})
     assert "chance decides: between 4 and 128 forwards" in sentence(origin, session.plan(origin))
+    few = replace(race.a, steps=32, cache="d2_cache", knobs={"d2_cache.current_k": 1})
+    assert "chance or the cache decides: between" in sentence(few, session.plan(few))
     stops = replace(race.a, eos="fill_safe")
     assert "1 token a step, between 1 and 128 forwards" in sentence(stops, session.plan(stops))
     assert "answer 128 of" in context_use(race.a, session.plan(race.a))

@@ -24,6 +24,9 @@ class Words:
     def encode_prompt(self, *prompt):
         return PROMPT
 
+    def encode(self, text):
+        return [int(word) for word in text.split()]
+
     def pieces(self, ids):
         return {int(i): b"%d" % i for i in ids}
 

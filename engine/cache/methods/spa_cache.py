@@ -307,7 +307,7 @@ class SpaCache(CachePolicy):
     def _width(self, info: ModelInfo) -> int:
         """Width of the compared quantity; ValueError if the rank exceeds V's width."""
         if self.identifier != "value":
-            return info.d_kv if self.identifier == "key" else info.d_model
+            return {"query": info.d_q, "key": info.d_kv}.get(self.identifier, info.d_model)
         if self.rank is not None and self.rank > info.d_kv:
             raise ValueError(
                 f"spa_cache.rank: {self.rank} exceeds the width of the model's V; lower it to at "

@@ -14,6 +14,7 @@ from engine.models.loading.special_tokens import added_token_ids, end_token_id, 
 
 MAX_EXPERTS = 1024
 MAX_LAYERS = 1024  # as many as a trace may have
+ROTARY = ("rope_theta", "partial_rotary_factor")  # fields that transformers 5 puts into an object
 SUPPRESSED = (  # by LLaDA-V's sampler
     "<|startoftext|>", "<|endoftext|>", "<|start_header_id|>", "<|end_header_id|>",
 )  # fmt: skip
@@ -106,9 +107,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Ids of the mask and the end of text that it lacks are those of the tokenizer's files, and so are
     the tokens that LLaDA-V's sampler suppresses. Raises CheckpointError naming a file that is
-    missing or not readable, or that has no such token.
+    missing or not readable, or that has no such token, or a field that scales positions.
     """
     config = read_json(folder / "config.json")
+    config = _rotary_fields(config) | config
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = mask_token_id(folder)
     if config.get("eos_token_id") is None:
@@ -116,6 +118,21 @@ def read_config(folder: Path) -> dict[str, Any]:
     if config.get("mm_vision_tower"):
         config["suppressed_token_ids"] = added_token_ids(folder, SUPPRESSED)
     return config
+
+
+def _rotary_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields ROTARY that a config has in `rope_parameters`, as transformers 5 writes them."""
+    given = config.get("rope_parameters")
+    given = {} if given is None else given
+    if not isinstance(given, dict):
+        raise CheckpointError(f"config.json: rope_parameters is {given!r}; an object expected")
+    for field, value in given.items():
+        if field not in ROTARY and (field, value) != ("rope_type", "default"):
+            raise CheckpointError(
+                f"config.json: rope_parameters.{field} is {value!r}; positions without a scale "
+                "expected"
+            )
+    return {field: value for field, value in given.items() if field in ROTARY}
 
 
 def _suppressed_ids(config: Mapping[str, Any], vocab: int) -> tuple[int, ...]:

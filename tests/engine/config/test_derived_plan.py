@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.catalog import make_unmasker
+from engine.catalog import derive_plan, make_unmasker
 from engine.config.plan import derive
 from tests.support.micro import make_spec, model_of, run
 
@@ -44,3 +44,21 @@ def test_given_tokens_are_counted_by_the_plan():
 def test_an_early_end_may_save_all_but_one_forward(eos):
     assert plan_of(make_spec(eos=eos)).min_forwards == 1
     assert plan_of(make_spec(eos=eos)).max_forwards == 16
+
+
+@pytest.mark.parametrize(
+    ("unmasker", "knobs"),
+    [
+        ("quota", {}),
+        ("dynamic", {"dynamic.threshold": 2.0}),
+        ("dream", {"dream.schedule": "released"}),
+        ("dream", {"dream.alg": "origin"}),
+    ],
+)
+def test_a_cache_that_leaves_tokens_of_a_step_to_later_ones_is_planned(unmasker, knobs):
+    few = {"cache": "d2_cache", "knobs": {"d2_cache.current_k": 1, **knobs}}
+    spec = make_spec(steps=4, unmasker=unmasker, **few)
+    (plan, _), events = derive_plan(spec), run(model_of("mha"), spec).events
+    assert spec.steps < len(events) <= plan.max_forwards
+    assert plan.min_forwards <= len(events)
+    assert plan.tokens_per_step is None

@@ -35,6 +35,7 @@ OTHERS = [
     {"fixed": ((2, 5), (9, 6), (10, 7))},
     {"eos": "fill_eager", "fixed": ((6, EOS), (12, EOS)), "steps": 6},
     {"eos_suppress": "confidence", "steps": 12},
+    {"stop": ("33 34",), "fixed": ((4, 33), (5, 34)), "unmasker": "sequential"},
     {"unmasker": "threshold", "cfg_scale": 2.0, "fixed": ((3, 5),)},
 ]
 

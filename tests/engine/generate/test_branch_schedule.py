@@ -47,8 +47,15 @@ def test_another_schedule_starts_from_the_number_of_known_tokens():
     assert tokens_per_step(branch(threshold, 4, unmasker="quota", knobs={})) == [2] * 6
 
 
-def test_a_branch_of_a_branch_repeats_the_first_run():
-    parent = record(make(steps=6, eos="fill_eager", fixed=((6, EOS),)))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"steps": 6, "eos": "fill_eager", "fixed": ((6, EOS),)},
+        {"stop": ("33",), "fixed": ((4, 33),), "unmasker": "sequential"},
+    ],
+)
+def test_a_branch_of_a_branch_repeats_the_first_run(changes):
+    parent = record(make(**changes))
     child = branch(parent, 1)
     for step in range(child.steps):
         assert tail(branch(child, step)) == tail(parent, 1 + step)

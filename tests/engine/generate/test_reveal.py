@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine.catalog import unmaskers
 from engine.config.plan import quota
 from tests.support.micro import MASK, make_model, make_prompts, make_spec, model_of, run
 from tests.support.reference import reference_logits
@@ -72,6 +73,18 @@ def test_the_mask_id_is_never_committed_even_if_it_is_the_argmax(shift):
     masks = torch.tensor([[*make_prompts(6)[0], *[MASK] * 16]])
     assert (reference_logits(model, masks)[0, 6 - shift :].argmax(-1) == MASK).any()
     assert MASK not in result.ids[0, 6:]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize(
+    "rule", [*({"unmasker": name} for name in unmaskers()), {"knobs": {"quota.score": "random"}}]
+)
+def test_logits_that_are_no_numbers_end_the_run(rule, temperature):
+    model = make_model(3)
+    model.embedding.weight[5] = torch.nan
+    spec = make_spec(temperature=temperature, **rule)
+    with pytest.raises(RuntimeError, match="finite numbers"):
+        run(model, spec, [[5, 6, 7]])
 
 
 def test_a_mask_id_in_the_prompt_is_text():

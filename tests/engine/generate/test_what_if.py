@@ -14,7 +14,7 @@ from engine.generate.what_if import COMMITTED, FILLED, what_if
 from engine.trace.schema import ADDED_AFTER
 from engine.trace.trace import Trace
 from tests.support.branching import branch, make, record
-from tests.support.micro import EOS, VOCAB
+from tests.support.micro import EOS, VOCAB, make_model
 
 RULES = [name for name, rule in unmaskers().items() if not rule.guided]
 OTHERS = [
@@ -30,6 +30,9 @@ OTHERS = [
     {"eos_suppress": "confidence", "unmasker": "factor", "temperature": 0.4},
     {"unmasker": "dream", "knobs": {"dream.alg": "origin", "dream.schedule": "released"}},
     {"unmasker": "dream", "knobs": {"dream.alg_temp": 0.5}},
+    {"stop": ("33",), "fixed": ((4, 33),)},
+    {"stop": ("33",), "fixed": ((4, 33),), "unmasker": "dream",
+     "knobs": {"dream.schedule": "released"}},
     {"unmasker": "dream", "temperature": 0.6, "knobs": {"dream.top_p": 0.9, "dream.top_k": 7}},
 ]  # fmt: skip
 
@@ -70,6 +73,14 @@ def test_with_the_settings_of_the_run_it_is_what_the_step_committed(rule, steps,
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_it_is_exact_under_other_settings_of_runs(changes, dtype):
     assert_exact(recorded(**changes, dtype=dtype))
+
+
+def test_the_scores_of_ends_that_are_ranked_last_are_finite():
+    ends_alone = make_model(stop_ids=tuple(range(VOCAB - 1)))
+    trace = record(make(record="steps", eos_suppress="confidence"), family=ends_alone)
+    found = what_if(trace, 0, {})
+    assert len(found["score"])
+    assert (found["score"] == np.finfo(np.float32).min).all()
 
 
 @pytest.mark.parametrize("rule", RULES)

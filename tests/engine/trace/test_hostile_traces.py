@@ -240,6 +240,7 @@ def test_arrays_that_do_not_fit(trace, wrong):
      {"model": {"vocab_size": "40"}}, {"model": {"vocab_size": 10**9}}, {"model": []},
      {"environment": None}, {"model": {"vocab_size": True}},
      {"texts": "x"}, {"metrics": [1]}, {"message": None},
+     {"stops": 3}, {"stops": [3]}, {"stops": [[]]}, {"stops": [["3"]]}, {"stops": [[3]] * 9},
      {"images": [IMAGE | {"grid": [1, 1, 1, 1], "map": []}]},
      {"images": [IMAGE | {"grid": [1, 2, 3], "map": [1]}]}],
 )  # fmt: skip

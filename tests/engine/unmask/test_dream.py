@@ -195,10 +195,7 @@ def test_logits_that_are_not_numbers_end_the_run(alg):
         norm = model.norm.weight.clone()
         model.norm.weight.fill_(float("nan"))
         try:
-            if alg == "entropy":
-                with pytest.raises(RuntimeError, match="nothing could be committed"):
-                    run(model, spec)
-            else:
-                assert len(run(model, spec).events) <= 4
+            with pytest.raises(RuntimeError, match="finite numbers"):
+                run(model, spec)
         finally:
             model.norm.weight.copy_(norm)

@@ -15,6 +15,7 @@ from tests.support.micro import (
     ATOL,
     FAMILIES,
     LogitTap,
+    make_model,
     make_prompts,
     make_spec,
     micro_job,
@@ -77,6 +78,14 @@ def test_every_row_of_every_layer_is_no_cache(model, identifier, cfg_scale):
     knobs = {"identifier": identifier, "kv_mode": "sparse"} | NEVER
     assert gap(model, spa(**knobs, **ALL_ROWS), cfg_scale=cfg_scale) < ATOL
     assert gap(model, spa(**knobs, **HALF), cfg_scale=cfg_scale) > 1e-6
+
+
+@pytest.mark.parametrize("identifier", IDENTIFIERS)
+def test_queries_may_be_wider_than_the_residual_stream(identifier):
+    wide = make_model(21, kv=2, head_dim=12)
+    assert wide.info.d_q > wide.info.d_model
+    knobs = {"identifier": identifier, "kv_mode": "sparse"} | NEVER
+    assert gap(wide, spa(**knobs, **ALL_ROWS)) < ATOL
 
 
 @pytest.mark.parametrize("identifier", IDENTIFIERS)

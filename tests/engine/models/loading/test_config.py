@@ -48,6 +48,10 @@ DREAM = [
     ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling is .*; None expected"),
     ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window is True"),
     ({"use_mrope": True}, "use_mrope"),
+    ({"rope_parameters": "many"}, "rope_parameters is 'many'; an object expected"),
+    ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'"),
+    ({"rope_parameters": {"full_attention": {}}}, "rope_parameters.full_attention"),
+    ({"rope_theta": ..., "rope_parameters": {"rope_theta": 0}}, "rope_theta should be a positive"),
 ]
 
 
@@ -72,6 +76,15 @@ def test_optional_fields_have_defaults(tmp_path):
     configure(folder, **dict.fromkeys(left, ...))
     info = read_model_info(folder)
     assert (info.pad_id, info.norm_eps, info.tied) == (info.eos_id, 1e-6, False)
+
+
+@pytest.mark.parametrize(("kind", "own"), [("dream", {}), ("llada2", {"partial_rotary_factor": 1})])
+def test_rotary_fields_are_read_where_transformers_5_writes_them(tmp_path, kind, own):
+    folder = write_checkpoint(tmp_path / "micro", kind=kind)
+    rotary = {"rope_theta": 5e5, "rope_type": "default"} | own
+    configure(folder, rope_parameters=rotary, **dict.fromkeys(rotary, ...))
+    info = read_model_info(folder)
+    assert (info.rope_theta, info.rotary_dim) == (5e5, info.head_dim)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", "[" * 100_000])
