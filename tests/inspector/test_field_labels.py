@@ -60,9 +60,11 @@ def test_a_link_that_is_refused_names_the_control(handlers, request_of):
 
 
 @pytest.mark.parametrize("key", ["gen_length", "b.steps"])
-def test_a_link_above_the_limit_of_a_public_page_is_told_that_limit(handlers, request_of, key):
-    row = handlers.form.catalog.fields[key.rpartition(".")[2]]
-    handlers.form.catalog.fields |= {row["name"]: row | {"hi": 512}}
+def test_a_link_above_a_limit_of_the_page_is_told_that_limit(
+    handlers, request_of, monkeypatch, key
+):
+    fields, name = handlers.form.catalog.fields, key.rpartition(".")[2]
+    monkeypatch.setitem(fields, name, fields[name] | {"hi": 512})
     notice, given = handlers.restore(request_of(**{key: "4096"}))
     said = json.loads(notice)["message"]
     assert "4096 is more than this page allows; at most 512" in said
