@@ -119,9 +119,10 @@ def derive_plan(
 
 def _most_due(rule: DecodingRule, spec: RunSpec) -> int:
     """The most tokens of a block that the schedule of a rule requires of one step."""
-    counts = rule.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
+    steps = max(spec.steps // spec.blocks, 1)
+    counts = rule.planned_counts(spec.block_length, steps)
     if counts is None and rule.confidence_decides:
-        counts = quota(spec.block_length, max(spec.steps // spec.blocks, 1))
+        counts = quota(spec.block_length, steps)
     return spec.block_length if counts is None else max(counts)
 
 

@@ -12,13 +12,7 @@ from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of
 from engine.batch.recordings import LEVELS, Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import MAX_RUNS, Finished, Recorded, Stoppable, batch_events, check_size
-from engine.batch.settings import (
-    PLAIN,
-    NamedSpec,
-    batch_settings,
-    named_specs,
-    plain_decoding,
-)
+from engine.batch.settings import PLAIN, NamedSpec, batch_settings, named_specs, plain_decoding
 from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import Event, RunStarted

@@ -43,7 +43,8 @@ def named_specs(rows: Any, base: RunSpec, path: Path | None = None) -> list[Name
     )
     if not named or not rows:
         raise ValueError(f'{given} must be a JSON list of {{"name", fields}}, not empty')
-    specs, field = list[NamedSpec](), given.partition(":")[0]
+    specs: list[NamedSpec] = []
+    field = given.partition(":")[0]
     for row in rows:
         check_name(f"{field}: name", row["name"])
         changes = {key: value for key, value in row.items() if key != "name"}

@@ -224,8 +224,7 @@ def _after_given_end(spec: RunSpec, parent: Trace, free: np.ndarray) -> np.ndarr
     ids, stops = np.array([given]), tuple(parent.meta["model"].get("stop_ids", ()))
     block_stops = None
     if parent.block_causal:
-        width = int(parent.arrays()["prompt_mask"].sum())
-        block_stops = decoded_stops(free[None], spec.block_length, -width)
+        block_stops = decoded_stops(free[None], spec.block_length, -parent.prompt_length)
     filled: np.ndarray = positions_to_fill(spec.eos, ids, free[None], stops, 0, block_stops)[0]
     (stop,) = find_stops(ids, free[None], parent.meta.get("stops", ()))
     return filled | (np.arange(len(free)) >= stop)
@@ -242,7 +241,7 @@ def after_stop(spec: RunSpec, trace: Trace, step: int) -> np.ndarray:
 
 def _answer_blocks(spec: RunSpec, parent: Trace) -> Iterator[tuple[int, slice]]:
     """The first offset of each block, negative if the prompt shares it, and its answer offsets."""
-    width = int(parent.arrays()["prompt_mask"].sum())
+    width = parent.prompt_length
     grid = BlockGrid.of(width, spec.gen_length, spec.block_length, parent.block_causal)
     for block in grid:
         yield block.start - width, slice(max(block.start - width, 0), block.stop - width)

@@ -162,6 +162,12 @@ test("a slow lane has its time per step in seconds, and a rate below 1", () => {
   assert.deepEqual(values.slice(2), ["80.00 s", "40.00 s", "0.025"]);
 });
 
+test("a time per step that is rounded up to a second is in seconds", () => {
+  const { lanes } = raceOf([], []);
+  lanes.a.add([0, 0, 1, 6, 1, 3, 999.97, [0, 10, 900]]);
+  assert.equal(stats(lanes.a, 1)[3][1], "1.00 s");
+});
+
 test("large numbers have separators everywhere", () => {
   assert.equal(ratio(30_000), "30,000× faster");
   const told = chips(finished({ text_forwards: [2000, 1500] }));

@@ -135,7 +135,7 @@ function mark(right: boolean | null): string {
 
 /** Milliseconds of a step as text, with a digit more than other times. */
 function perStep(ms: number): string {
-  return ms < 1000 ? ms.toFixed(1) + " ms" : duration(ms);
+  return ms < 999.95 ? ms.toFixed(1) + " ms" : duration(ms);
 }
 
 /** Names and values of a lane's numbers in a frame. */
