@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
@@ -48,7 +49,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command with the arguments that follow its name; without any, list the commands.
 
-    Exits with status 2 if the name is unknown, and with STOPPED after Control-C.
+    Exits with status 2 if the name is unknown, with STOPPED after Control-C, and with 1 if the
+    reader of its output ends first, as `head` does.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     lines = [f"  {name:16} {about}" for name, (_, about) in COMMANDS.items()]
@@ -61,9 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     name = parser.parse_args(given[:1] or ["--help"]).command
     try:
         importlib.import_module(COMMANDS[name][0]).main(given[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         raise SystemExit(STOPPED) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

@@ -137,9 +137,13 @@ def _by_age(found: Sequence[Pairs]) -> np.ndarray:
 def _mean_drifts(trace: Trace) -> np.ndarray:
     """Mean drift of each layer and site from step to step, [layers, SITES]."""
     codes = trace.arrays()["drift"][1:, :, : len(SITES)]
-    means = [[DRIFTS[site[site != NOT_EVALUATED]].mean() for site in layer.swapaxes(0, 1)]
-             for layer in codes.swapaxes(0, 1)]  # fmt: skip
-    return np.nan_to_num(np.array(means))
+    found = np.zeros(codes.shape[1:3])
+    for layer, site in np.ndindex(*found.shape):
+        known = codes[:, layer, site]
+        known = known[known != NOT_EVALUATED]
+        if known.size:
+            found[layer, site] = DRIFTS[known].mean()
+    return found
 
 
 def _drift_left(trace: Trace) -> np.ndarray:

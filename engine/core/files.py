@@ -45,18 +45,20 @@ def read_json(path: Path, field: str) -> Any:
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, and its folder if missing; it appears at `path` once it is complete.
 
-    Raises OSError naming `path` if that is impossible.
+    If `path` is a symbolic link, the file appears where the link points. Raises OSError naming
+    `path` if that is impossible.
     """
     if not path.name or path.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if path.exists() and not path.is_file():  # a device or a pipe, which a file would replace
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
     try:
         with part.open("wb") as file:
             yield file
-        part.replace(path)
+        part.replace(target)
     except OSError as error:
         if error.filename not in (None, str(part)):
             raise

@@ -15,7 +15,9 @@ models are refused, because the commit would not be what was measured.
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -233,12 +235,12 @@ def causal_models(tables: Sequence[Table]) -> list[tuple[str, str]]:
 
 
 def measure(
-    tables: Sequence[Table], accuracies: Sequence[Any], args: Any, commit: str
+    tables: Sequence[Table], accuracies: Sequence[Any], args: Any, command: str, commit: str
 ) -> dict[str, Any]:
-    """Measure all times; returns the document of results.json."""
+    """Measure all times; returns the document of results.json, which names the `command`."""
     few = min(PACE_PROBLEMS, args.problems or PACE_PROBLEMS)
     document: dict[str, Any] = {
-        "environment": run_environment(commit), "command": COMMAND, "seed": args.seed,
+        "environment": run_environment(commit), "command": command, "seed": args.seed,
         "pace": measure_pace(tables, args.seed, few), "tables": [],
     }  # fmt: skip
     for table, of_table in zip(tables, accuracies, strict=True):
@@ -330,7 +332,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=positive, default=3, help="rounds of the speed tables")
     parser.add_argument("--workers", type=positive, default=2, help="processes for accuracy")
     parser.add_argument("--accuracy", action="store_true", help="measure no times")
-    args = parser.parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    args = parser.parse_args(given)
     torch.set_num_threads(1)
     try:
         commit = "" if args.accuracy else clean_commit()
@@ -346,6 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             saved = json.loads((RESULTS / "results.json").read_text("utf-8"))
             write(with_accuracies(saved, tables, accuracies))
         else:
-            write(measure(tables, accuracies, args, commit))
+            command = f"{COMMAND} {shlex.join(given)}".strip()
+            write(measure(tables, accuracies, args, command, commit))
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None

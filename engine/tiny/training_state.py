@@ -108,7 +108,7 @@ def initial_state(out: Path, init: Path | None, seed: int, vocabulary: str) -> d
             model[name][[own[t] for t in known]] = found[name][[rows[t] for t in known]]
             found[name] = model[name]
         model = found
-    return {"optimizers": None, "step": 0, "logged": 0, "phases": phases, "model": model}
+    return {"optimizers": None, "logged": 0, "phases": phases, "model": model}
 
 
 def _weights(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, int], list[dict[str, Any]]]:

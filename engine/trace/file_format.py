@@ -23,6 +23,10 @@ from engine.trace.schema import (
 )
 
 VERSION = 7
+NARROWER = (
+    "narrow record_every, record_layers, record_quantities or record_positions, record at a lower "
+    "level or decode a shorter answer"
+)
 MAX_BYTES = 1_600_000_000  # of a file and of its arrays, unless a caller has another limit
 MAX_JSON_BYTES = 16_000_000  # more than the largest trace that Trace.to_json accepts
 MAX_STEPS_BEFORE = 2**31 - 1  # branches of branches have no other limit
@@ -46,7 +50,9 @@ def read_document(
     ValueError saying what is wrong.
     """
     if size > limit:
-        raise ValueError(f"trace: the file is larger than {limit // 1_000_000} MB")
+        raise ValueError(
+            f"trace: the file is larger than {limit // 1_000_000} MB; {NARROWER}, and export it again"
+        )
     packed = file.read(2) == b"PK"
     file.seek(0)
     if not packed and size > MAX_JSON_BYTES:

@@ -27,7 +27,7 @@ from engine.core.files import atomic_file
 from engine.core.regions import recomputed_kinds, region_rows
 from engine.trace import columns
 from engine.trace.cells import EVERY, full_cells, known_layers
-from engine.trace.file_format import MAX_BYTES, VERSION, read_document
+from engine.trace.file_format import MAX_BYTES, NARROWER, VERSION, read_document
 from engine.trace.growing import GrowingArray
 from engine.trace.npz import check_meta_size, write_npz
 from engine.trace.schema import MAX_POSITIONS, MAX_STEPS, SCHEMA, check_arrays, empty_arrays
@@ -35,11 +35,6 @@ from engine.trace.schema import MAX_POSITIONS, MAX_STEPS, SCHEMA, check_arrays, 
 SMALL_BYTES = 2_000_000
 FIRST_ROWS = 64  # for which memory is reserved in arrays whose length is not known
 PER_STEP = ("S", "R", "A", "D", "U", "changed")  # dimensions of the schema that count steps
-NARROWER = (
-    "narrow record_every, record_layers, record_quantities or record_positions, record at a lower "
-    "level or decode a shorter answer"
-)
-
 
 class Trace:
     """The record of a run of one sequence: append its events, then read its arrays."""
@@ -258,7 +253,11 @@ class Trace:
 
     @classmethod
     def _read(cls, file: IO[bytes], size: int, limit: int) -> Trace:
-        return cls.of_arrays(*read_document(file, size, limit))
+        try:
+            return cls.of_arrays(*read_document(file, size, limit))
+        except ValueError as error:
+            remedy = "" if ";" in str(error) else "; export it again"
+            raise ValueError(f"{error}{remedy}") from None
 
     @classmethod
     def of_arrays(cls, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Trace:

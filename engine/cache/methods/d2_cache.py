@@ -172,7 +172,7 @@ class D2Cache(CachePolicy):
         )
 
     def with_assumed_share(self, share: float) -> D2Cache:
-        """So many further rows of the canvas, evenly spread; no attention is read."""
+        """So many further rows of the canvas, evenly spread; the attention flow is not computed."""
         found = copy.copy(self)
         found._assumed_share = share
         return found
@@ -246,7 +246,7 @@ class D2Cache(CachePolicy):
             self._visible_keys = seen.to(weights.device, non_blocking=True)
         probe.store.write(layer, "weights", probe.rows, weights.to(probe.h.dtype))
         probe.counter.select(layer, 2 * weights.numel())
-        if layer < self.run.info.layers - 1:
+        if layer < self.run.info.layers - 1 or self._assumed_share is not None:
             return
         flow = self._visible_keys.to(weights)
         single = unrepeated(probe.rows, weights[..., 0])

@@ -68,8 +68,16 @@ class Guided(Unmasker):
     )
 
     def check(self, policy: CachePolicy, spec: RunSpec) -> None:
-        """Raise ValueError if the cache may omit the first mask, or if ends are ranked last."""
+        """Raise ValueError if the cache may omit the first mask, or for ends that may be committed.
+
+        Ends of text cannot be ranked last, and the guider's own token may be one.
+        """
         super().check(policy, spec)
+        if self.fallback == "ar" and spec.eos_suppress == "logits":
+            raise ValueError(
+                "guided.fallback: ar commits the guider's token, which may be the end of text that "
+                "eos_suppress excludes; choose dlm, or set eos_suppress to none"
+            )
         check_candidates(policy, spec.block_length, "guided commits the first mask of a block")
 
     @property

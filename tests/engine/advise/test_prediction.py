@@ -143,6 +143,12 @@ def test_drifts_of_a_layer_are_counted_once_a_row_and_step(exact):
     assert (profile.counts.sum(1) == 2 * rows).all()
 
 
+def test_a_run_of_one_step_has_no_drifts(session):
+    trace, _, _ = run(session, replace(BASE, gen_length=8, steps=1, record="layers"))
+    assert trace.steps == 1
+    assert not measure_reuse_error([trace]).left.any()
+
+
 def test_traces_without_drifts_are_refused(session):
     trace, _, _ = run(session, BASE)
     with pytest.raises(ValueError, match=r"^record: "):

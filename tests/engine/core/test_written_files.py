@@ -35,6 +35,14 @@ def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_symbolic_link_stays(tmp_path):
+    link, target = tmp_path / "link", tmp_path / "folder" / "x"
+    link.symlink_to(target)
+    write_atomically(link, b"x")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"x"
+
+
 def fill_the_disk(path):
     with atomic_file(path) as file:
         file.write(b"{")

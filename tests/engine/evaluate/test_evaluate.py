@@ -1,7 +1,9 @@
 """The evaluate command, the comparison of settings, and the files they read."""
 
 import json
+import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +70,16 @@ def test_control_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
         engine_main(["evaluate", "--problems", "1"])
     assert ended.value.code == 130
     assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_reader_that_ends_first_ends_a_command_without_a_traceback(monkeypatch):
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(SystemExit) as ended:
+            engine_main(["catalog"])
+    assert ended.value.code == 1
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,10 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_one_command_writes_every_table(folder, capsys):
-    tables.main(["--problems", "1", "--timed", "1", "--rounds", "1", "--workers", "1"])
+    given = ["--problems", "1", "--timed", "1", "--rounds", "1", "--workers", "1"]
+    tables.main(given)
     document = json.loads((folder / "results.json").read_text("utf-8"))
+    assert document["command"] == f"python -m engine tables {' '.join(given)}"
     check_one_environment(document)
     assert document["environment"]["commit"] == "c" * 40
     assert {"date", "device_name", "cores", "torch", "python"} <= set(document["environment"])

@@ -235,8 +235,15 @@ def test_caches_that_may_omit_the_first_mask_are_refused():
     with pytest.raises(ValueError, match=r"d2_cache\.current_k: guided .* least valid value is 4"):
         derive_plan(spec)
     derive_plan(make_spec(unmasker="guided", cache="d2_cache", knobs={"d2_cache.current_k": 4}))
-    with pytest.raises(ValueError, match="eos_suppress"):
+
+
+def test_excluded_ends_that_could_be_committed_are_refused():
+    with pytest.raises(ValueError, match="^eos_suppress: "):
         derive_plan(make_spec(unmasker="guided", eos_suppress="confidence"))
+    derive_plan(make_spec(unmasker="guided", eos_suppress="logits"))
+    knobs = {"guided.fallback": "ar"}
+    with pytest.raises(ValueError, match=r"^guided\.fallback: ar commits the guider's token"):
+        derive_plan(make_spec(unmasker="guided", eos_suppress="logits", knobs=knobs))
 
 
 def test_a_sampled_run_is_determined_by_its_seed(session):

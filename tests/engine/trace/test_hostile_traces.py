@@ -34,11 +34,12 @@ IMAGE = {
 
 
 def refused(data, match="trace: "):
-    """Fails unless the data are refused, without memory for what they declare."""
+    """Fails unless the data are refused with a remedy, without memory for what they declare."""
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=match):
+        with pytest.raises(ValueError, match=match) as refusal:
             Trace.from_bytes(data, LIMIT)
+        assert "; " in str(refusal.value)
         assert tracemalloc.get_traced_memory()[1] < 2_000_000 + 20 * len(data)
     finally:
         tracemalloc.stop()
