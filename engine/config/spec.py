@@ -89,14 +89,15 @@ class RunSpec:
         "official",
         choices=("official", "fill_safe", "fill_eager"),
         label="End of text",
-        help="official: decode on, but as fill_safe in a race with guided diffusion; fill_safe: "
-        "stop at a settled end; fill_eager: decode only what is before any end.",
+        help="official: decode every position, but as fill_safe in a race with guided diffusion; "
+        "fill_safe: stop once an end of text is committed and no mask is left before it; "
+        "fill_eager: once there is an end of text, decode only the masks before it.",
     )
     eos_suppress: str = knob(
         "none",
         choices=("none", "logits", "confidence"),
         label="Suppress end",
-        help="Forbid or postpone end tokens.",
+        help="logits: never propose an end of text; confidence: rank ends of text last.",
     )
     fixed: tuple[tuple[int, int], ...] = ()
     start: BranchStart | None = None

@@ -51,7 +51,7 @@ def read_document(
     """
     if size > limit:
         raise ValueError(
-            f"trace: the file is larger than {limit // 1_000_000} MB; {NARROWER}, and export it again"
+            f"trace: the file is larger than {limit // 1_000_000} MB; {NARROWER} and export again"
         )
     packed = file.read(2) == b"PK"
     file.seek(0)

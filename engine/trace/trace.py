@@ -36,6 +36,7 @@ SMALL_BYTES = 2_000_000
 FIRST_ROWS = 64  # for which memory is reserved in arrays whose length is not known
 PER_STEP = ("S", "R", "A", "D", "U", "changed")  # dimensions of the schema that count steps
 
+
 class Trace:
     """The record of a run of one sequence: append its events, then read its arrays."""
 

@@ -25,9 +25,9 @@ class Choice(NamedTuple):
 
 
 DLLM_CHOICES = (
-    Choice("prompt 25, response 5", "dllm_25_5"),
-    Choice("prompt 25, response 50", "dllm_25_50"),
-    Choice("prompt 100, response 20, nothing between", "dllm_100_20_0"),
+    Choice("prompt every 25 steps, answer every 5", "dllm_25_5"),
+    Choice("prompt every 25 steps, answer every 50", "dllm_25_50"),
+    Choice("prompt every 100, answer every 20, nothing between", "dllm_100_20_0"),
 )
 THRESHOLD_CHOICES = (
     Choice("0.95", "threshold_95"),

@@ -214,7 +214,7 @@ def _largest_error(trace: Trace) -> float:
 
 
 def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 8: number of first mismatches at which the final token is the guider's top choice."""
+    """Lesson 8: number of first mismatches where the final token is the guider's first choice."""
     trace = traces["freecache_guided"]
     arrays, ids, spelt = trace.arrays(), trace.canvas_at(trace.steps), spans(trace)
     stopped = set(stop_ids(trace.meta["model"]))
@@ -233,9 +233,9 @@ def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict
             "guider: after each step the diffusion model drafts the rest again."
         )
     if number(given) == len(rows):
-        return False, "That is how often the two disagree. Count those that the guider prevails in."
+        return False, "That is how often the two disagree. Count where the guider prevails."
     return False, (
-        "Put FreeCache + guider in lane B. At each first ✗ of a step, compare the guider's top "
+        "Put FreeCache + guider in lane B. At each first ✗ of a step, compare the guider's first "
         "choice with the token at that place in the final answer, and count those that are equal."
     )
 

@@ -98,22 +98,23 @@ LESSONS = (
         7,
         "Go to step 13, layer 8, and switch the strip of answer tokens between causal and "
         "bidirectional.",
-        "One token was unmasked in the step before. Every position attends to it, so K and V "
-        "change before it as well as after it. With causal attention, K and V of all positions "
-        "before it would not change.",
+        "One token was unmasked in the step before. Every position attends to it, so from layer 2 "
+        "on K and V change before it as well as after it. (In layer 1 they depend on the token of "
+        "the position alone.) With causal attention, K and V of all positions before it would not "
+        "change.",
         "At step 13, layer 8: how many answer tokens before the one just unmasked drifted by more "
         "than 0.001? The strip marks them with a dot.",
         ("plain", "dual"), "strip", "drift", {"lane": "a", "step": 3, "layer": 3},
         "number", kept_by_causal,
     ),
     Lesson(
-        "drift", "But most of it barely changes",
+        "drift", "But most rows barely change",
         "How little most rows change from step to step, which is what caches exploit.",
         5,
         "Move the threshold from one end to the other.",
         "At a threshold of 0.03 only a few rows in a hundred are still counted: the values of most "
         "rows barely change from one step to the next.",
-        "What percentage of the rows of layer 5 has a drift of V above 0.05?",
+        "Over all steps, what percentage of the rows of layer 5 has a drift of V above 0.05?",
         ("plain", "dllm_25_5"), "threshold", "counts", {"lane": "a", "step": 20, "layer": 4},
         "number", drifted_share,
     ),
@@ -121,11 +122,14 @@ LESSONS = (
         "clocks", "Refresh clocks (dLLM-Cache)",
         "Recomputing at fixed intervals: what it saves, and when the text changes.",
         6,
-        "Put each of the three settings in lane B.",
+        "Put each of the three settings in lane B. For each, look at Refresh schedule, then at "
+        "Compare.",
         "The longer an interval, the fewer refreshes of its part the schedule shows. Fewer "
         "refreshes of the answer need not change the text earlier: what is recomputed between "
-        "them counts as well.",
-        "Which is the cheapest setting that changes no token?",
+        "them counts as well. The first two settings recompute the quarter of the answer whose V "
+        "changed most, the third none of it; layer 1 is recomputed in every step. Compare shows "
+        "the share of token-layers recomputed; in the lanes, ≠ marks the tokens that changed.",
+        "Which setting recomputes least, among those that change no token?",
         ("plain", "dllm_25_5"), "choices", "schedule", {"lane": "b", "step": 20, "layer": 4},
         "choice", cheapest_faithful, DLLM_CHOICES,
     ),
@@ -136,7 +140,8 @@ LESSONS = (
         "Put 0.95, 0.7 and 0.5 in lane B.",
         "A lower threshold commits more tokens per forward. Tokens that depend on each other are "
         "then chosen independently, and the text begins to differ.",
-        "Which answer token is the first that differs between threshold 0.7 and plain decoding?",
+        "Which answer token is the first, from left to right, that differs between threshold 0.7 "
+        "and plain decoding?",
         ("plain", "threshold_95"), "choices", "compare", {"lane": "b", "step": 2, "layer": 4},
         "number", first_wrong, THRESHOLD_CHOICES,
     ),
@@ -145,10 +150,12 @@ LESSONS = (
         "Choosing rows by a cheap proxy of their drift, and what such a choice misses.",
         8,
         "Look at the probed steps of lane B and pin a cell.",
-        "Each layer recomputes the rows whose proxy drifted most, as many as its budget allows. "
-        "The probe, an exact forward of the same step, shows which rows really drifted.",
-        "Find a row that drifted as much as the recomputed rows but was not recomputed. Pin it at "
-        "a probed step, then press Check.",
+        "In each layer a proxy of V, its low-rank image, is compared with that of the previous "
+        "step. The rows whose proxy drifted most are recomputed, as many as the layer's budget "
+        "allows. The probe, an exact forward of the same step, shows which rows really drifted. In "
+        "the map, underlined cells are reused rows; their error is the drift that was missed.",
+        "Find a reused row whose attention output drifted as much as those of the recomputed rows. "
+        "Pin it at a probed step, then press Check.",
         ("plain", "spa_cache"), "pin", "error", {"lane": "b", "step": 20, "layer": 4},
         "pin", missed_row,
     ),
@@ -164,18 +171,20 @@ LESSONS = (
         "number", frozen_from,
     ),
     Lesson(
-        "helper", "A helper model (FlashDLM's guided diffusion)",
+        "helper", "A small model as guider (FlashDLM's guided diffusion)",
         "How an autoregressive model can verify a draft, and what it can and cannot change.",
         8,
         "Put four runs in lane B, one after the other: FreeCache alone, FreeCache with the guider, "
         "FreeCache with a guider that spells numbers digit by digit, and the guider without a "
         "cache.",
-        "An autoregressive model reads the whole draft in one forward and accepts it up to the "
-        "first mismatch (✗). Some steps commit many tokens, others one. Every committed token was "
+        "The diffusion model predicts a token for every mask: the draft. The guider, an "
+        "autoregressive model, reads the whole draft in one forward and accepts it up to the first "
+        "mismatch (✗). Some steps commit many tokens, others one. Every committed token was "
         "proposed by the diffusion model. If the guider has another vocabulary, the two texts are "
         "compared byte by byte, and only whole tokens of the draft are accepted.",
-        "Where do the two models disagree, and which one prevails? With FreeCache and the guider: "
-        "at how many of the first mismatches is the guider's top choice in the final answer?",
+        "Where the two models disagree, which one prevails? In the run of FreeCache with the "
+        "guider: at how many of the steps' first mismatches is the guider's first choice the token "
+        "of the final answer?",
         ("plain_fill_safe", "freecache_guided"), "choices", "guider",
         {"lane": "b", "step": 1, "layer": 4}, "number", who_wins, GUIDER_CHOICES,
     ),
@@ -223,9 +232,9 @@ LESSONS = (
         "to no later one. Once a block holds its last token, nothing that follows changes it. One "
         "forward over its final tokens, the commit call, gives keys and values that stay. Those "
         "of its last decoding step are not exact: the tokens committed in that step were still "
-        "masks in its input. Lane A keeps finished blocks only, and its error is 0 in every "
-        "probed step. Lane B also keeps other rows of the current block, and there it has an "
-        "error.",
+        "masks in its input. Lane A (frozen blocks) keeps finished blocks only, and its error is 0 "
+        "in every probed step. Lane B (sub-block cache) also keeps other rows of the current "
+        "block, and there it has an error.",
         "Which step of lane A is the commit call of the first decoded block? It is the last step "
         "that computes rows of that block. Give its number.",
         ("block_frozen", "block_sub_block"), "scrub", "error", {"lane": "a", "step": 0, "layer": 0},

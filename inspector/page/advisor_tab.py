@@ -21,6 +21,7 @@ KINDS = {
     "tokens": "the tokens of its text", "answers": "its final answers",
     "accuracy": "its share of right answers",
 }  # fmt: skip
+USUAL = "right answers if every prompt has an answer, else final answers"
 REOPEN_JS = "() => [sessionStorage.getItem('driftscope-search') || '']"
 KEEP, CANDIDATES, PROBLEM_COUNT = 95, 8, 24
 
@@ -76,11 +77,12 @@ def build_advisor(
 def _about(limits: dict[str, Any]) -> str:
     """What the tab is for, with the limits of this page."""
     text = (
-        "Find settings of a cache method that are fast and keep what you say has to be kept. Two "
-        "exact runs are recorded, settings are predicted from them, the best predictions are run "
-        "in rounds on a third of the prompts, and the best of these are tested on the other "
-        "prompts. Model, lengths and unmasker are those of lane B of the Run tab; plain decoding "
-        "here has the same unmasker and no cache."
+        "Find settings of a cache method that are fast and keep a share, which you choose, of "
+        "plain decoding's tokens, final answers or right answers. Two exact runs are recorded, "
+        "settings are predicted from them, the best predictions are run in rounds on a third of "
+        "the prompts, and the best of these are tested on the other prompts. Model, lengths and "
+        "unmasker are those of lane B of the Run tab; plain decoding here has the same unmasker "
+        "and no cache."
     )
     if limits["seconds"] is None:
         return text
@@ -99,8 +101,8 @@ def _asked(handlers: Handlers, limits: dict[str, Any]) -> list[Component]:
         methods.append(("All methods", "all"))
     cache = gr.Dropdown(methods, value="dllm_cache", label="Method", elem_id="ds-advice-cache")
     of = gr.Dropdown(
-        [("As the answers allow", ""), *((KINDS[kind], kind) for kind in limits["kinds"])],
-        value="", label="Keep of plain decoding", elem_id="ds-advice-of",
+        [(USUAL, ""), *((KINDS[kind], kind) for kind in limits["kinds"])],
+        value="", label="What to keep of plain decoding", elem_id="ds-advice-of",
     )  # fmt: skip
     keep = gr.Slider(1, 100, KEEP, step=1, label="At least (%)", elem_id="ds-advice-keep")
     candidates = gr.Slider(

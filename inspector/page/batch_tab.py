@@ -98,14 +98,16 @@ def _settings(handlers: Handlers, batch: BatchHandlers, levels: list[str]) -> li
         LANES, value=["b"], label="Compare with plain decoding", elem_id="ds-batch-lanes"
     )
     with gr.Row():
-        name = gr.Textbox(label="Name", max_lines=1, max_length=80, elem_id="ds-batch-name")
+        name = gr.Textbox(
+            label="Name of a kept setting", max_lines=1, max_length=80, elem_id="ds-batch-name"
+        )
         keep = gr.Button("Keep lane B's method", elem_id="ds-batch-keep")
     said = note("ds-batch-said")
     with gr.Accordion("Kept settings", open=False, elem_id="ds-batch-kept-part"):
-        kept = gr.Textbox("", lines=3, label="List", info=KEPT_INFO, elem_id="ds-batch-kept")
+        kept = gr.Textbox("", lines=3, label="As JSON", info=KEPT_INFO, elem_id="ds-batch-kept")
     record = gr.Dropdown(
         ["off", *levels], value="off", label="Recording", elem_id="ds-batch-record",
-        info="Runs everything again with the recorder on and adds the recordings up: drift, "
+        info="Runs everything again with the recorder on and averages what was recorded: drift, "
         "similarity, with probe also the error against exact.",
     )  # fmt: skip
     given = [name, kept, handlers.form.values_copy]

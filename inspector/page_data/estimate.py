@@ -9,7 +9,7 @@ from inspector.page_data.sizes import counted, in_unit, seconds, size, three_dig
 
 PARTS = {
     "projections": "projections", "attention": "scores", "ffn": "feed-forward", "head": "head",
-    "selection": "the method's own tests", "guider": "guider",
+    "selection": "selection of rows", "guider": "guider",
 }  # fmt: skip
 FLOPS = ((1e12, "TFLOPs"), (1e9, "GFLOPs"))
 HEAD = ("Quantity", "A", "B")

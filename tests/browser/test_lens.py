@@ -99,7 +99,7 @@ def test_the_sentences_name_the_tokens_that_reuse_turned(race, lanes):
 def test_plain_decoding_differs_nowhere_and_a_click_pins_the_cell(race, lanes):
     show_at(race, "lens", "a", 0, 0)
     assert "0 of " in block(race, "lens", "sum")
-    assert "No token was turned by reuse." in block(race, "lens", "turns")
+    assert "Reuse changed no token." in block(race, "lens", "turns")
     said = cell(race, "lens-difference", 3, 2, click=True)
     assert "in both; probability of the exact pass's last token 0.000" in said
     assert race.page.locator(f"{BOX} [data-inspect-layer]").input_value() == "2"
@@ -184,7 +184,7 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(viewer, apart
     words = f"answer token {place + 1}: {b} in place of {a}, different from layer {turned + 1} on"
     assert words in block(race, "lens", "turns")
     read = cell(race, "lens-lanes", place, lanes["b"].layers - 1)
-    assert f"A {a}, B {b}; B turns away for good in layer {turned + 1}" in read
+    assert f"A {a}, B {b}; B differs to the end from layer {turned + 1} on" in read
     with race.page.expect_download() as download:
         race.page.locator(f"{BOX} [data-figure=lens-lanes] [data-save=csv]").click()
     lines = download.value.path().read_text("utf-8").splitlines()

@@ -12,6 +12,7 @@ TERMS = {
     "row", "canvas", "lane", "step", "block", "drift", "probe", "refresh", "recompute", "reuse",
     "frozen", "threshold", "nfe", "token-layer", "logit-lens", "expert",
     "commit-call", "commit", "unmasker", "confidence", "guider", "end-of-text-rule",
+    "plain-decoding", "draft", "branch", "proxy", "budget", "block-causal-attention",
 }  # fmt: skip
 STATIC = ROOT / "inspector" / "static"
 SOURCES = ROOT / "inspector" / "web" / "src"

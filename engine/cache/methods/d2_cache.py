@@ -40,7 +40,7 @@ class D2Cache(CachePolicy):
     name = "d2_cache"
     title = "d2Cache"
     paper = "arXiv 2509.23094"
-    summary = "Recomputes the most certain masks, the newest tokens and what attention flows to."
+    summary = "Recomputes the most certain masks, the newest tokens and the rows attended to most."
     reasons = (
         Reason("this step recomputes every row", "full"),
         Reason("it is one of {rows} chosen for this step: the rows of the most certain masks, of "

@@ -53,7 +53,7 @@ class Frozen(CachePolicy):
         False,
         label="Fuse the commit call",
         help="Compute the final keys and values of a block in the first step of the next one: "
-        "the same tokens with one forward a block less.",
+        "the same tokens with one forward fewer per block.",
     )
 
     def __post_init__(self) -> None:

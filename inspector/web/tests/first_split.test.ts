@@ -185,8 +185,8 @@ test("on the same canvas, the cause is what a lane reused, or the rules", () => 
     cause,
     "Both lanes had the same canvas at this choice, so the difference comes from values reused by lane B or from the rules for choosing tokens.",
   );
-  assert.match(mine, /of 2 layer-steps: K 2, V 2, .*; nothing was reused\.$/);
-  assert.match(theirs, /of 2 layer-steps: K 1, V 1, .*; the rest was reused\.$/);
+  assert.match(mine, /out of 2 times \(.*\): K 2, V 2, .*; nothing was reused\.$/);
+  assert.match(theirs, /out of 2 times \(.*\): K 1, V 1, .*; the rest was reused\.$/);
   const both = splitLines(split, factsOf({ a: [0xf8, 0x08], b: [0xf8, 0x08] }))[1];
   assert.match(both, /comes from values reused by lanes A and B or from the rules for choosing /);
   const neither = splitLines(split, factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0xf8] }))[1];

@@ -36,12 +36,12 @@ const B = laneOf([
   [1, 9, 9, 4, 9],
 ]);
 
-test("the layer at which B turns away is the first from which its token differs to the end", () => {
+test("B differs from the first layer from which its token differs to the end", () => {
   assert.deepEqual([...turnedLayers({ a: A, b: B }, 3)], [-1, 2, 0, -1, -1]);
   assert.deepEqual([...turnedLayers({ a: B, b: A }, 3)], [-1, 2, 0, -1, -1]);
 });
 
-test("a lane never turns away from itself", () => {
+test("a lane never differs from itself", () => {
   assert.deepEqual(
     [...turnedLayers({ a: A, b: A }, 3)].filter((layer) => layer >= 0),
     [],

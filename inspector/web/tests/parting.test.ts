@@ -175,9 +175,9 @@ test("the probe of a branch is found by the step of the whole run", () => {
   assert.equal(probeOf(null, lane("b", []), 2), -1);
 });
 
-test("the exact network's choice is named where the lanes part, and nowhere else", () => {
+test("the exact pass's choice is named where the lanes part, and nowhere else", () => {
   const found = { step: 2, a: [{ place: 1, id: 2 }], b: [{ place: 1, id: 1 }], edits: [] };
   assert.deepEqual(exactLines(found, lane("b", []), EXACT, 3), [
-    "Lane B, answer token 2: most likely in the run “a”, in the exact network “b” (total variation 0.5).",
+    "Lane B, answer token 2: most likely in the run “a”, in the exact pass “b” (total variation 0.5).",
   ]);
 });

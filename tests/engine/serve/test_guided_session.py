@@ -238,7 +238,7 @@ def test_caches_that_may_omit_the_first_mask_are_refused():
 
 
 def test_excluded_ends_that_could_be_committed_are_refused():
-    with pytest.raises(ValueError, match="^eos_suppress: "):
+    with pytest.raises(ValueError, match=r"^eos_suppress: "):
         derive_plan(make_spec(unmasker="guided", eos_suppress="confidence"))
     derive_plan(make_spec(unmasker="guided", eos_suppress="logits"))
     knobs = {"guided.fallback": "ar"}

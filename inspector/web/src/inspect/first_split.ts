@@ -237,5 +237,5 @@ function recomputedWords(
   });
   const counts = SITE_WORDS.map((name, site) => `${name} ${done[site]}`).join(", ");
   const rest = done.every((count) => count === all) ? "nothing was reused" : "the rest was reused";
-  return `Lane ${nameOf(lane)} had recomputed this row until then, of ${all} layer-steps: ${counts}; ${rest}.`;
+  return `Lane ${nameOf(lane)} had recomputed this row until then, out of ${all} times (once for each layer in each step): ${counts}; ${rest}.`;
 }

@@ -140,7 +140,7 @@ function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts
     return `${same}, and no value had been reused, so they part by their rules for choosing tokens.`;
   return (
     `${same}, so they part by values that ${namesOf(spared)} reused or by their rules for choosing tokens. ` +
-    "An exact forward of that step tells which."
+    "An exact pass of that step tells which."
   );
 }
 
@@ -178,7 +178,7 @@ export function rankingWords(lane: Lane, ranked: readonly LayerError[], site: nu
   return `Lane ${name}: the first layer with an error is layer ${first + 1}; later layers get its error as input and add their own.${most}`;
 }
 
-/** What the exact network would have predicted in the step where the lanes part. */
+/** What the exact pass predicted in the step where the lanes part. */
 export function exactLines(
   found: Parting,
   lane: Lane,

@@ -63,7 +63,7 @@ export function tvText(tv: number): string {
   return tv >= 0.001 || tv === 0 ? String(+tv.toFixed(3)) : "below 0.001";
 }
 
-/** A prediction of the run, compared with that of the exact network. */
+/** A prediction of the run, compared with that of the exact pass. */
 export interface Prediction {
   /** The answer token, from 0. */
   place: number;
@@ -96,7 +96,7 @@ export function predictions(data: ProbedPredictions, prompt: number): Prediction
 /** A prediction in words. */
 export function predictionWords({ place, tv, flip, mine, exact }: Prediction): string {
   const tokens = flip
-    ? `most likely in the run ${mine}, in the exact network ${exact}`
+    ? `most likely in the run ${mine}, in the exact pass ${exact}`
     : `most likely ${mine} in both`;
   return `answer token ${place + 1}: ${tokens} (total variation ${tvText(tv)})`;
 }

@@ -2,7 +2,7 @@ import { copyOnPress } from "../base/clipboard.ts";
 import { make } from "../base/dom.ts";
 import { lessonLink, type Lesson } from "./lessons.ts";
 
-const HEADS = ["", "Lesson", "What one knows afterwards", "Minutes", "Link"];
+const HEADS = ["", "Lesson", "What you know afterwards", "Minutes", "Link"];
 
 /** The name of the teachers' page in links. */
 export const TEACHERS = "teachers";

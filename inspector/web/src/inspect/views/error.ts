@@ -56,7 +56,7 @@ export const error = viewOf<ErrorData>({
   level: "probe",
   source: PROBES,
   about:
-    "At the probed steps the network also ran without any reuse on the same canvas. The map shows 1 − cosine between the value that the run used and this exact value, for every row in the forward. Underlined rows were reused. " +
+    "At the probed steps the network also ran without any reuse on the same canvas: the exact pass. The map shows 1 − cosine between the value that the run used and the exact one, for every row in the forward. Underlined rows were reused. " +
     "The other figures show how much the predictions differ, and how well the rows to recompute were chosen. Recall@k: k of the rows that could be reused (with a cached value, and no refresh of their whole region due) were recomputed; recall is the share of these k rows that are among the k rows with the largest error of the cached value. " +
     "With DARE, the quantity that bounds its error is compared with the true error.",
   controls: [{ name: "site", label: "Error of", value: "2", options: SITE_OPTIONS }],
@@ -99,7 +99,7 @@ function drawSteps({ panel, steps, probe, data }: Scene): void {
   const worst = tvText(Math.max(0, ...data.worst_tv.values));
   write(
     panel.block("sum", "p", "ds-wide"),
-    `Over the ${plural(steps.length, "probed step")}, ${flipped} of ${predictions} had another most likely token than the exact network; the largest total variation was ${worst}. The figures show the probed step nearest to the cursor.`,
+    `Over the ${plural(steps.length, "probed step")}, ${flipped} of ${predictions} had another most likely token than the exact pass; the largest total variation was ${worst}. The figures show the probed step nearest to the cursor.`,
   );
 }
 
@@ -249,7 +249,7 @@ function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
   const named = flips.slice(0, 8).map(predictionWords).join("; ") + (flips.length > 8 ? "; …" : "");
   const tail = flips.length
     ? `${plural(flips.length, "most likely token")} would differ: ${named}.`
-    : "All most likely tokens are those of the exact network.";
+    : "All most likely tokens are those of the exact pass.";
   write(note, head + tail);
 }
 

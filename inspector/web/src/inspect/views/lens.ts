@@ -33,7 +33,7 @@ export const lens = viewOf<LensData>({
   source: LENS,
   about:
     "At the probed steps the hidden state after each layer goes through the final norm and the head, as if no later layer followed: the token that this layer would give. " +
-    "A dot marks the layer from which the best token is that of the last layer. Beside the run's own pass stands the exact pass on the same canvas, which reuses nothing; where the two give different tokens, reused values changed the prediction. " +
+    "A dot marks the layer from which the best token is that of the last layer. The second map is the exact pass on the same canvas, which reuses nothing; where the two give different tokens, reused values changed the prediction. " +
     "With both lanes side by side, the last map shows where lane B gives another token than lane A, and from which layer on it does so to the end. " +
     "A reused row still has a hidden state, with stale outputs added. A row that did not enter the step has none, and after the last layer only the rows whose logits the step reads have one.",
   controls: [OF, SIDES_CONTROL],
@@ -80,8 +80,8 @@ function drawWords({ panel, data, probe, layers, shown }: Scene): void {
   });
   const list = named.join("; ") + (turns.length > NAMED_TURNS ? "; …" : "");
   const tail = turns.length
-    ? `Reuse turned ${plural(turns.length, "token")}: ${list}.`
-    : "No token was turned by reuse.";
+    ? `Reuse changed ${plural(turns.length, "token")}: ${list}.`
+    : "Reuse changed no token.";
   const some = data.predicted.values[probe];
   const head = some
     ? `${shown}: ${plural(some, "prediction")}; the first layer from which the best token stays is ${run} on average, ${exact} in the exact pass. `

@@ -105,7 +105,7 @@ function drawWords({ panel, a, b, turned, pair, layers, stepNumber }: Sides): vo
   const list = named.join("; ") + (tokens.length > NAMED_TURNS ? "; …" : "");
   write(
     panel.block("turns", "p", "ds-wide"),
-    tokens.length ? `B turns away from A at ${list}.` : "B turns away from A at no answer token.",
+    tokens.length ? `B differs from A at ${list}.` : "B differs from A at no answer token.",
   );
 }
 
@@ -165,7 +165,7 @@ function cellWords(sides: Sides, x: number, layer: number): string {
   if (!found) return head + "not computed in both lanes";
   const [mine, theirs] = found;
   const tokens = mine === theirs ? `${mine} in both lanes` : `A ${mine}, B ${theirs}`;
-  const tail = turned[x] < 0 ? "" : `; B turns away for good in layer ${turned[x] + 1}`;
+  const tail = turned[x] < 0 ? "" : `; B differs to the end from layer ${turned[x] + 1} on`;
   return head + tokens + tail;
 }
 

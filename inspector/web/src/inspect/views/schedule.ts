@@ -50,7 +50,7 @@ export const schedule = viewOf<ScheduleData>({
   source: KINDS,
   about:
     "What each step recomputed of the prompt, the current block and the rest of the answer: as planned by the method's schedule (above) and as done (below). " +
-    "Full: all rows, in every layer and site. Partial: some of them. Reuse: none. Frozen: none, in this and all later steps. A row belongs to the region of the token that it predicts. " +
+    "Full: the four values (K, V and both outputs) of all rows in every layer. Partial: some of them. Reuse: none. Frozen: none, in this and all later steps. A row belongs to the region of the token that it predicts. " +
     "The other figures show the share of rows recomputed in each layer, and over the run.",
   controls: [
     {
