@@ -21,7 +21,7 @@ KINDS = {
     "tokens": "the tokens of its text", "answers": "its final answers",
     "accuracy": "its share of right answers",
 }  # fmt: skip
-USUAL = "right answers if every prompt has an answer, else final answers"
+USUAL = "right answers if all are known, else final ones"
 REOPEN_JS = "() => [sessionStorage.getItem('driftscope-search') || '']"
 KEEP, CANDIDATES, PROBLEM_COUNT = 95, 8, 24
 
