@@ -17,19 +17,19 @@ from inspector.page.theorem import build_theorem
 
 def build_learn(handlers: Handlers, folder: Path) -> None:
     """Build the components of the tab; `folder` has the traces of the lessons."""
-    room, lens = LessonService(handlers, folder), ViewService(handlers)
+    lessons, views = LessonService(handlers, folder), ViewService(handlers)
 
     def titles(asked: Any) -> str:
-        return room.titles()
+        return lessons.titles()
 
     def lesson(asked: Any) -> str:
-        return room.lesson(asked)
+        return lessons.lesson(asked)
 
     def check(asked: Any) -> str:
-        return room.check(asked)
+        return lessons.check(asked)
 
     def view(asked: Any) -> str:
-        return lens.document(asked)
+        return views.document(asked)
 
     gr.HTML(
         "", html_template=static_files.template("learn"), elem_id="ds-learn",

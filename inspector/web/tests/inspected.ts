@@ -1,7 +1,7 @@
 /** Small documents of the inspector, written by hand. */
 import type { NdArray } from "../src/inspect/arrays.ts";
-import type { Documents } from "../src/inspect/cut/documents.ts";
-import { cutSlice } from "../src/inspect/cut/index.ts";
+import type { Documents } from "../src/inspect/replay_slices/documents.ts";
+import { cutSlice } from "../src/inspect/replay_slices/index.ts";
 import { documentOf, type Query } from "../src/inspect/slice.ts";
 import type { Frame } from "../src/inspect/view.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import type { Documents } from "../src/inspect/cut/documents.ts";
+import type { Documents } from "../src/inspect/replay_slices/documents.ts";
 import {
   lensIds,
   lensLayers,

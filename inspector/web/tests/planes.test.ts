@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { at } from "../src/inspect/arrays.ts";
-import { rowAges } from "../src/inspect/cut/plans.ts";
-import { matrixOf, pairIndex } from "../src/inspect/cut/similarity.ts";
+import { rowAges } from "../src/inspect/replay_slices/plans.ts";
+import { matrixOf, pairIndex } from "../src/inspect/replay_slices/similarity.ts";
 import { planeCodes } from "../src/inspect/planes.ts";
 import { verdictCodes } from "../src/inspect/views/guider.ts";
 import { kindCodes } from "../src/inspect/views/schedule.ts";

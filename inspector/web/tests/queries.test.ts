@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { at } from "../src/inspect/arrays.ts";
-import { rowAges } from "../src/inspect/cut/plans.ts";
+import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { layerLimit, mapLegend, thresholdWords } from "../src/inspect/query_words.ts";
 import { floats, planOf } from "./inspected.ts";
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { rowsByBins } from "../src/inspect/cut/drifts.ts";
+import { rowsByBins } from "../src/inspect/replay_slices/drifts.ts";
 import { binSpan } from "../src/inspect/views/scatter.ts";
 import { ints } from "./inspected.ts";
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { DRIFT, NO_DATA } from "../src/inspect/codes.ts";
 import { at, type NdArray } from "../src/inspect/arrays.ts";
-import { changeOf, pairIndex } from "../src/inspect/cut/similarity.ts";
+import { changeOf, pairIndex } from "../src/inspect/replay_slices/similarity.ts";
 import { comparedUpTo, cosineText, groupNames } from "../src/inspect/step_pairs.ts";
 import { bytes, cutPart, ints } from "./inspected.ts";
 

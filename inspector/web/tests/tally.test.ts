@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { DRIFT, NO_DATA } from "../src/inspect/codes.ts";
 import { at, type NdArray } from "../src/inspect/arrays.ts";
-import { countAbove } from "../src/inspect/cut/drifts.ts";
+import { countAbove } from "../src/inspect/replay_slices/drifts.ts";
 import { codeUpTo, CountTable, highest, shareAbove } from "../src/inspect/tally.ts";
 import { bytes } from "./inspected.ts";
 

@@ -5,7 +5,7 @@ import { candidateList, candidateRow } from "../src/inspect/views/candidates.ts"
 import { probedPredictions, predictions, type ProbedPredictions } from "../src/inspect/probes.ts";
 import { VIEWS } from "../src/inspect/views/index.ts";
 import { timeShares, usedTokens } from "../src/inspect/views/guider.ts";
-import type { Documents } from "../src/inspect/cut/documents.ts";
+import type { Documents } from "../src/inspect/replay_slices/documents.ts";
 import { bytes, cutPart, floats, ints } from "./inspected.ts";
 
 test("a candidate's tokens come with their texts, and the committed one", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { NO_DATA } from "../src/inspect/codes.ts";
-import type { Documents } from "../src/inspect/cut/documents.ts";
+import type { Documents } from "../src/inspect/replay_slices/documents.ts";
 import type { RowCell } from "../src/inspect/planned_row.ts";
 import type { NdArray } from "../src/inspect/arrays.ts";
 import {

@@ -1,5 +1,5 @@
 import type { Component } from "../base/component.ts";
-import { localSlices } from "../inspect/cut/index.ts";
+import { localSlices } from "../inspect/replay_slices/index.ts";
 import type { LaneName, News } from "./messages.ts";
 
 /** What a replay file holds (`inspector.files.replay`): a race, and its views by lane and name. */
