@@ -13,6 +13,8 @@ from engine.core.method_docs import PublishedFigure
 from engine.unmask.base import DecodingRule
 
 SPEED = re.compile(r"tokens/s|TFLOPs|FLOPs|times as fast|speed|seconds|\bs\b")
+# Not a part of a name, such as LLaDA-8B or GSM8K.
+NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w-])")
 
 
 class NearestFigure(NamedTuple):
@@ -67,8 +69,7 @@ def _compared(
 
 
 def _conditions(figure: PublishedFigure, spec: RunSpec, model: str, device: str) -> dict[str, bool]:
-    stated = {float(n) for n in re.findall(r"\d+(?:\.\d+)?", figure.conditions)}
-    lengths = {int(n) for n in re.findall(r"\d+", figure.lengths)}
+    stated = _numbers_in(re.sub(r"batch \d+", "", figure.conditions))
     short = _short_name(model)
     policy = make_policy(spec)
     wanted = [
@@ -80,10 +81,27 @@ def _conditions(figure: PublishedFigure, spec: RunSpec, model: str, device: str)
         "speed or FLOPs": bool(SPEED.search(figure.figure)),
         "family of the model": short.split("-")[0] in figure.conditions,
         "model": short in figure.conditions,
-        "GPU": device != "" and device.split(" ")[0:2] == figure.gpu.split(" ")[0:2],
-        "length of the answer": spec.gen_length in lengths,
+        "GPU": _chip(device) == _chip(figure.gpu),
+        "length of the answer": spec.gen_length in _answer_lengths(figure.lengths),
     }
     return conditions | {f"value {value:g}": value in stated for value in wanted}
+
+
+def _numbers_in(text: str) -> set[float]:
+    """The numbers of a text; `1,024` is one."""
+    return {float(number.replace(",", "")) for number in NUMBER.findall(text)}
+
+
+def _answer_lengths(text: str) -> set[float]:
+    """The lengths of the answer in those of a figure, such as `answer 1,024, blocks of 32`."""
+    if not text.startswith("answer"):
+        return set()
+    return _numbers_in(re.sub(r"[\d,]+ steps", "", text.partition("block")[0]))
+
+
+def _chip(gpu: str) -> str:
+    """`A100` of `A100 80GB` or `A100 SXM 80 GB`."""
+    return re.sub(r" SXM| \d+ ?GB", "", gpu)
 
 
 def _numbers(policy: object) -> dict[str, float]:

@@ -25,7 +25,7 @@ from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
-from engine.lm_eval.options import flag, number, prompted, spec_of
+from engine.lm_eval.options import answer_length, flag, number, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
 from engine.models.loading.hub import Hub
@@ -339,9 +339,9 @@ class DriftscopeLM(TemplateLM):
         for name in sorted({*given} - {*GENERATION} - self._unknown):
             _LOG.warning("gen_kwargs: %s has no effect; known are %s", name, ", ".join(GENERATION))
         self._unknown |= given.keys()
-        spec, length = self.spec, number(given, "max_gen_toks", int)
+        spec, length = self.spec, answer_length(given, self.spec.block_length)
         if length is not None:
-            spec = resized(spec, "", fitting_length(length, spec.block_length))
+            spec = resized(spec, "", length)
         temperature = number(given, "temperature", float)
         if temperature is not None and given.get("do_sample", temperature > 0):
             spec = dataclasses.replace(spec, temperature=temperature)

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from engine import catalog
 from engine.batch.flags import DEFAULTS
+from engine.config.answers import fitting_length
 from engine.config.knobs import describe_fields, text_knobs
-from engine.config.spec import MAX_PROMPT_CHARS, RunSpec
+from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, RunSpec
 from engine.models.tokenizer import Messages
 
 N = TypeVar("N", int, float)
@@ -68,6 +69,21 @@ def number(given: Mapping[str, Any], name: str, kind: type[N]) -> N | None:
         return None if value is None else kind(value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name}: {value!r} is not a number; give one") from None
+
+
+def answer_length(given: Mapping[str, Any], block: int) -> int | None:
+    """`max_gen_toks` among generation arguments, in whole blocks of `block`; None if it is missing.
+
+    Raises ValueError naming it if a run cannot be so long.
+    """
+    tokens, most = number(given, "max_gen_toks", int), MAX_LENGTH // block * block
+    if tokens is None:
+        return None
+    if not 1 <= tokens <= most:
+        raise ValueError(
+            f"max_gen_toks: {tokens} is outside 1 to {most}; give another one with --gen_kwargs"
+        )
+    return fitting_length(tokens, block)
 
 
 def prompted(spec: RunSpec, context: str, turns: Messages) -> RunSpec:

@@ -41,7 +41,7 @@ from engine.serve.guider_pool import GuiderPool, check_rule, decodes_causally
 from engine.serve.loaded_model import LoadedModel, check_context, suffix_ids
 from engine.serve.memory_budget import MemoryBudget, held_bytes, plan_memory, spec_run_bytes
 from engine.serve.number_format import NumberFormats
-from engine.vision.config import VisionInfo, folder_vision_info, vision_info
+from engine.vision.config import NoTowerError, VisionInfo, folder_vision_info, vision_info
 from engine.vision.encoder import ImageEncoder
 from engine.vision.run_images import RunPrompt, check_takes, run_prompt, vision_bytes
 
@@ -296,9 +296,9 @@ class ModelPool:
         Raises CheckpointError naming what is missing or not supported; for a `spec` only if it has
         images, since such a model takes text.
         """
-        if folder not in self._visions:
-            self._visions[folder] = folder_vision_info(folder)
-        found = self._visions[folder]
+        found = self._visions[folder] if folder in self._visions else folder_vision_info(folder)
+        if not isinstance(found, CheckpointError) or isinstance(found, NoTowerError):
+            self._visions[folder] = found  # other errors can be mended while the program runs
         if not isinstance(found, CheckpointError):
             return found
         if spec is None:

@@ -11,13 +11,15 @@ from tokenizers import Tokenizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from engine.tiny import corpus
-from engine.tiny.family import TRAINING, Problem, count_pieces
+from engine.tiny.family import EXAM, TRAINING, Problem, count_pieces
 from engine.tiny.states import Batch, Recipe, Sample, canvas, causal, copies
 from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, digit_ids
 
 LONGEST = 930  # tokens of a sample; the answer region must fit into the context after it
 CHUNK = 1200  # conversations
 AHEAD = 16  # batches
+# A family whose problems may have a text that the exam of another one holds out, and that one.
+ALSO_HELD_OUT = {"word_problems": "short_problems"}
 
 
 class BatchStream:
@@ -113,8 +115,14 @@ class BatchStream:
         while not found:
             drawn = family.conversation(rng, count, size)
             if family.part(drawn[0]) == self.part:
-                found = [one for one in drawn if family.part(one) == self.part]
+                found = [one for one in drawn if self._is_own(one)]
         return found
+
+    def _is_own(self, one: Problem) -> bool:
+        """Whether a problem is of the stream's part, and its text in no other family's exam."""
+        other = ALSO_HELD_OUT.get(one.family)
+        examined = other is not None and self.families[other].part(one) == EXAM
+        return self.families[one.family].part(one) == self.part and not examined
 
     def _messages(self, rng: random.Random, problems: list[Problem]) -> list[corpus.Message]:
         """The problems with their answers, the last ones left out if they are too long."""

@@ -80,7 +80,8 @@ def write(folder: Path, exams: list[Path]) -> None:
         "(kinds of step, numbers and their order, without names, things and wording), of a short "
         "word problem a hash of its text, decides which problems are held out "
         "(`engine/tiny/family.py`). None of them is in the training data, also not in other words, "
-        "except that short ones may be there in other words.",
+        "except that short ones may be there in other words and, in phases before 2026-11-29, up "
+        "to one in twenty of them in the same words, as a chained problem.",
         _exam_table(rows),
         "## Corpus",
         f"Drawn from the families of `engine/tiny/families` (seeds {_seeds(phases)}).",

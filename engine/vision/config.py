@@ -29,13 +29,14 @@ HEADS = 16
 LAYERS = 26  # the model itself cuts off the last of SigLIP's 27 layers
 TOWER = "model.vision_tower.vision_tower.vision_model."
 PROJECTOR, NEWLINE = "model.mm_projector.", "model.image_newline"
+LAYER_NORM, FC1 = "encoder.layers.{}.layer_norm1.weight", "encoder.layers.0.mlp.fc1.weight"
 MAX_GRIDS, MAX_TILES = 256, 64
 MODES = ("anyres", "pad")
 REQUIRED = {  # the only values that are read, of fields that may be missing
     "mm_projector_type": "mlp2x_gelu", "mm_patch_merge_type": "spatial_unpad",
     "mm_resampler_type": None, "mm_use_im_start_end": False,
 }  # fmt: skip
-_PAIR, _CAP = re.compile(r"\((\d+)x(\d+)\)"), re.compile(r"anyres_max_(\d{1,3})")
+_PAIR, _CAP = re.compile(r"\((\d+)x(\d+)\)"), re.compile(r"anyres_max_([1-9]\d{0,2})")
 
 
 class NoTowerError(CheckpointError):
@@ -109,7 +110,8 @@ def read_vision_info(config: Mapping[str, Any], shapes: Shapes, d_model: int) ->
     Raises NoTowerError if tensors are missing, CheckpointError naming a field or tensor that is not
     supported.
     """
-    needed = (TOWER + "embeddings.patch_embedding.weight", PROJECTOR + "0.weight", NEWLINE)
+    embedding, norm = TOWER + "embeddings.patch_embedding.weight", TOWER + LAYER_NORM
+    needed = (embedding, norm.format(0), PROJECTOR + "0.weight", NEWLINE)
     missing = [name for name in needed if name not in shapes]
     if missing:
         raise NoTowerError(
@@ -117,11 +119,14 @@ def read_vision_info(config: Mapping[str, Any], shapes: Shapes, d_model: int) ->
             ") whose tensors are missing, as in a pretraining stage or an adapter; this folder "
             "takes text only"
         )
-    norms = re.compile(re.escape(TOWER) + r"encoder\.layers\.(\d+)\.layer_norm1\.weight")
-    found = {int(m[1]) for m in map(norms.fullmatch, shapes) if m}
-    width = shapes[needed[0]][0]
-    fc1 = shapes.get(TOWER + "encoder.layers.0.mlp.fc1.weight", (0,))
-    return vision_info(config, sum(n < LAYERS for n in found), width, fc1[0], d_model)
+    layers = sum(norm.format(layer) in shapes for layer in range(LAYERS))
+    width, ffn = (_rows_of(shapes, name) for name in (embedding, TOWER + FC1))
+    return vision_info(config, layers, width, ffn, d_model)
+
+
+def _rows_of(shapes: Shapes, name: str) -> int:
+    """The first size of a tensor; 0 if there is none."""
+    return next(iter(shapes.get(name, ())), 0)
 
 
 def vision_info(
@@ -131,7 +136,7 @@ def vision_info(
     for field, value in REQUIRED.items():
         if config.get(field, value) != value:
             raise CheckpointError(f"config.json: {field} is {config[field]!r}; {value!r} expected")
-    if width % HEADS:
+    if width < 1 or width % HEADS:
         raise CheckpointError(f"{TOWER}: width {width} does not split into {HEADS} heads")
     aspect = config.get("image_aspect_ratio")
     cap = _CAP.fullmatch(str(aspect))

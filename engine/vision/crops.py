@@ -11,6 +11,7 @@ from engine.vision.geometry import TILE, ImageLayout, Size, fitted
 
 BLACK, GREY = (0, 0, 0), (127, 127, 127)
 BICUBIC = Image.Resampling.BICUBIC
+BAND = 256  # rows of a padded image that are resized at once
 
 
 def crops_of(image: Image.Image, layout: ImageLayout) -> list[Image.Image]:
@@ -20,7 +21,7 @@ def crops_of(image: Image.Image, layout: ImageLayout) -> list[Image.Image]:
     the image in the middle of a grey square.
     """
     if layout.grid is None:
-        return [_tile(_on_square(image))]
+        return [_padded_tile(image)]
     return [_tile(image), *_tiles(image, layout.grid)]
 
 
@@ -48,13 +49,21 @@ def _tile(image: Image.Image) -> Image.Image:
     return image if image.size == (TILE, TILE) else resized(image, Size(TILE, TILE))
 
 
-def _on_square(image: Image.Image) -> Image.Image:
-    if image.width == image.height:
-        return image
+def _padded_tile(image: Image.Image) -> Image.Image:
+    """The image in the middle of a grey square, resized to a tile.
+
+    The width of the square is resized band by band, and rows that are all grey stay so. The pixels
+    are those of the whole square, which has 800 MB for an image of 16,384 x 1.
+    """
     side = max(image.size)
-    square = Image.new("RGB", (side, side), GREY)
-    square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
-    return square
+    left, top = (side - image.width) // 2, (side - image.height) // 2
+    narrow = Image.new("RGB", (TILE, side), GREY)
+    for row in range(0, image.height, BAND):
+        part = image.crop((0, row, image.width, min(row + BAND, image.height)))
+        band = Image.new("RGB", (side, part.height), GREY)
+        band.paste(part, (left, 0))
+        narrow.paste(band.resize((TILE, part.height), BICUBIC), (0, top + row))
+    return narrow.resize((TILE, TILE), BICUBIC)
 
 
 def _tiles(image: Image.Image, grid: Size) -> list[Image.Image]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from engine.core.progress import ByteProgress, run_to_end
 from engine.models.base import ModelAdapter, ModelInfo
-from engine.models.loading.checkpoint import Checkpoint
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.config import read_config
 from engine.models.loading.layout import Layout
 from engine.models.loading.placement import (
@@ -22,6 +22,8 @@ from engine.models.loading.placement import (
     holding_device,
     weight_modules,
 )
+
+CPU = torch.device("cpu")
 
 
 class PretrainedAdapter(ModelAdapter):
@@ -70,16 +72,22 @@ class PretrainedAdapter(ModelAdapter):
         """Load a checkpoint, each weight directly to its device; the value is the adapter.
 
         `stop_ids` and `fill_id` are those of the tokenizer; without the latter, EOS fills. Peak
-        memory is the weights, one piece of a tensor and one tensor that is written to disk. Yields
-        bytes of the files. Raises CheckpointError naming a missing or wrong tensor,
-        InsufficientMemoryError if the disk is full.
+        memory is the weights, one piece of a tensor and one tensor that is written to disk. A head
+        that is tied to the embedding may be stored as well, as a copy. Yields bytes of the files.
+        Raises CheckpointError naming a missing or wrong tensor, InsufficientMemoryError if the disk
+        is full.
         """
         config = read_config(checkpoint.folder)
         info = cls.read_info(config, stop_ids)
         if fill_id is not None:
             info = replace(info, fill_id=fill_id)
         layout = cls.find_layout(checkpoint.shapes, info)
-        checkpoint.check(layout.expected(info, cls.embedding_rows(config, info)), layout.skipped)
+        expected = layout.expected(info, cls.embedding_rows(config, info))
+        if copied := info.tied and layout.head in checkpoint.shapes:
+            expected[layout.head] = expected[layout.embedding]
+        checkpoint.check(expected, layout.skipped)
+        if copied:
+            yield from _check_head(checkpoint, layout)
         with torch.device("meta"):
             adapter = cls(info)
         adapter.to(dtype)
@@ -98,7 +106,7 @@ class PretrainedAdapter(ModelAdapter):
                 yield ByteProgress(done, total)
                 continue
             device = holding_device(place, placement.main)
-            tensor = torch.empty(like.shape, dtype=like.dtype, device=device or torch.device("cpu"))
+            tensor = torch.empty(like.shape, dtype=like.dtype, device=device or CPU)
             for count in _fill(checkpoint, found, tensor):
                 done += count
                 yield ByteProgress(done, total)
@@ -125,6 +133,21 @@ class PretrainedAdapter(ModelAdapter):
     ) -> PretrainedAdapter:
         """`load` to one device, without progress."""
         return run_to_end(cls.load(checkpoint, dtype, Placement(device), stop_ids, fill_id))
+
+
+def _check_head(checkpoint: Checkpoint, layout: Layout) -> Generator[ByteProgress, None, None]:
+    """Check that the head that a checkpoint with tied weights stores is a copy of its embedding.
+
+    Both are read, in pieces. Raises CheckpointError naming the head if it differs.
+    """
+    names = layout.head, layout.embedding
+    for head, embedding in zip(*(checkpoint.read(name, CPU) for name in names), strict=False):
+        if not torch.equal(head.to(embedding), embedding):
+            raise CheckpointError(
+                f"{layout.head}: differs from {layout.embedding}, but config.json ties the two; "
+                "copy it and the weights from the same checkpoint, or untie them in config.json"
+            )
+        yield ByteProgress(0, 0)
 
 
 def _sources(

@@ -12,6 +12,7 @@ from engine.models.loading.checkpoint import CheckpointError, read_json
 MASK_TOKENS = ("<|mdm_mask|>", "<|mask|>", "<|MASK|>", "<MASK>", "|<MASK>|")
 SMALL_FILES = ("tokenizer_config.json", "added_tokens.json")
 LARGE_FILE = "tokenizer.json"  # holds the whole vocabulary; read only if the others do not help
+MAX_DIGITS = 9  # of an id
 
 
 def mask_token_id(folder: Path) -> int:
@@ -85,7 +86,8 @@ def _added_tokens(file: str, data: Mapping[str, Any]) -> list[tuple[str, int]]:
         rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
         pairs = [(row.get("content"), row.get("id")) for row in rows]
     elif isinstance(decoder := data.get("added_tokens_decoder"), dict):
-        rows = {n: row for n, row in decoder.items() if n.isdecimal() and isinstance(row, dict)}
+        numbers = (n for n in decoder if n.isdecimal() and len(n) <= MAX_DIGITS)
+        rows = {n: decoder[n] for n in numbers if isinstance(decoder[n], dict)}
         pairs = [(row.get("content"), int(number)) for number, row in rows.items()]
     return [(name, token) for name, token in pairs if type(name) is str and type(token) is int]
 

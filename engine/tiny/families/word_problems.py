@@ -34,8 +34,8 @@ class WordProblems(Family):
 class ShortProblems(Family):
     """Word problems of 1 to 3 calculations, on which the first embedded models were examined.
 
-    Their exam is split by text. Training uses none of these texts, nor a structure that the split
-    by structure gives to the exam.
+    Their exam is split by text. Training uses none of these texts, also not as chained problems
+    (BatchStream), nor a structure that the split by structure gives to the exam.
     """
 
     name: ClassVar[str] = "short_problems"

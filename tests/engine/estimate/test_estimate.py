@@ -27,6 +27,7 @@ from tests.support.browser import ROOT
 
 LLADA = "GSAI-ML/LLaDA-8B-Instruct"
 MOE = "inclusionAI/LLaDA-MoE-7B-A1B-Instruct"
+LENGTH = "length of the answer"
 SPEC = RunSpec(gen_length=64, block_length=32, steps=64, dtype="bfloat16")
 SHORT = replace(SPEC, gen_length=32, block_length=16, steps=32)
 
@@ -304,6 +305,21 @@ def test_the_nearest_figure_has_the_methods_conditions():
     dream = nearest_figure(spec, "Dream-org/Dream-v0-Base-7B", "RTX 4090")
     assert "Dream-7B-Base" in dream.figure.conditions
     assert "→" in nearest_figure(SPEC, LLADA, "RTX 4090").figure.figure
+
+
+@pytest.mark.parametrize(
+    ("changes", "gpu", "agrees", "differs"),
+    [
+        ({"cache": "dual", "gen_length": 1024}, "A100 SXM 80 GB", ("GPU", LENGTH), ()),
+        ({"cache": "dual", "gen_length": 32}, "H100 SXM", (), ("GPU", LENGTH)),
+        ({"cache": "dkv_cache", "gen_length": 256}, "B200", ("GPU",), ("value 8",)),
+    ],
+)  # fmt: skip
+def test_what_agrees_with_a_published_figure_is_read_in_whole_words(changes, gpu, agrees, differs):
+    spec = replace(SPEC, block_length=32, **changes)
+    found = nearest_figure(spec, LLADA, gpu)
+    assert set(agrees) <= set(found.agrees)
+    assert set(differs) <= set(found.differs)
 
 
 def test_a_busy_machine_never_seems_to_have_layers_without_time(monkeypatch):

@@ -352,6 +352,8 @@ def test_other_weights_of_a_guider_ask_anew():
     ("given", "said"),
     [({"max_gen_toks": "many"}, "max_gen_toks: 'many' is not a number"),
      ({"max_gen_toks": float("inf")}, "max_gen_toks: inf is not a number"),
+     ({"max_gen_toks": 2048}, "max_gen_toks: 2048 is outside 1 to 1024; .* --gen_kwargs"),
+     ({"max_gen_toks": -3}, "max_gen_toks: -3 is outside 1 to 1024"),
      ({"temperature": "hot"}, "temperature: 'hot' is not a number")],
 )  # fmt: skip
 def test_a_wrong_generation_argument_is_named(model, given, said):

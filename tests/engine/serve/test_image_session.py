@@ -10,8 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished, RunStarted, Waiting
-from engine.models.loading.checkpoint import Checkpoint
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.config import read_config
+from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from engine.vision.config import TOWER, read_vision_info
@@ -19,6 +20,7 @@ from engine.vision.encoder import ImageEncoder
 from engine.vision.example_image import example_image
 from engine.vision.picture import Picture
 from tests.support.llada_v import MICRO, NAME, changed_copy, image_file, open_session, plain
+from tests.support.micro import configure
 
 SMALL = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 4}
 
@@ -203,6 +205,16 @@ def test_a_public_page_has_narrower_limits(picture):
     with pytest.raises(ValueError, match=r"^images: .*at most 16 million"):
         own.read_image(image_file(plain(4_100, 4_000)))
     assert own.catalog()["image_limits"] == {"file_bytes": 8_000_000, "pixels": 16_000_000}
+
+
+def test_a_vision_part_is_read_again_once_its_config_is_mended(tmp_path):
+    folder = changed_copy(tmp_path / "mended", lambda tensors: None)
+    pool, config = ModelPool({"mended": folder}), (folder / "config.json").read_text()
+    configure(folder, mm_projector_type="linear")
+    with pytest.raises(CheckpointError, match="mm_projector_type is 'linear'"):
+        pool.vision("mended")
+    (folder / "config.json").write_text(config)
+    assert pool.vision("mended") is not None
 
 
 def test_the_flops_of_the_tower_are_torchs():

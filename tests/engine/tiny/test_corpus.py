@@ -107,3 +107,14 @@ def test_exam_questions_are_of_the_exam():
 def test_an_unknown_form_is_rejected():
     with pytest.raises(ValueError, match="form"):
         corpus.arrange([], corpus.draw(1, 1)[0], "poem")
+
+
+def test_no_chained_problem_of_the_training_has_the_text_of_a_short_one_of_the_exam():
+    short = corpus.families()["short_problems"]
+    recipe = Recipe(kind="causal", families=(("word_problems", 1.0),), sizes=(0.0, 0.2))
+    stream = Noting(tokenizer.build("qwen2"), recipe, "qwen2", 3)
+    next(stream.batches())
+    assert len(stream.used) > 1000
+    assert all(short.part(one) != EXAM for one in stream.used)
+    drawn = corpus.draw(1, 400, TRAINING, "word_problems")
+    assert 20 < sum(short.part(one) == EXAM for one in drawn) < 60  # one text in ten

@@ -83,6 +83,28 @@ def test_the_height_is_shrunk_first_where_it_shrinks_more_than_twice_as_much():
     assert resized(wide, Size(384, 384)).tobytes() == first.tobytes()
 
 
+@pytest.mark.parametrize(
+    "size", [(700, 300), (300, 900), (384, 100), (50, 60), (2, 1500), (901, 901)]
+)
+def test_an_image_is_padded_as_a_whole_square_would_be(size):
+    noise = torch.randint(256, (size[1], size[0], 3), generator=torch.Generator().manual_seed(1))
+    image, side = Image.fromarray(noise.byte().numpy()), max(size)
+    square = Image.new("RGB", (side, side), (127, 127, 127))
+    square.paste(image, ((side - size[0]) // 2, (side - size[1]) // 2))
+    (found,) = crops_of(image, PAD_LAYOUT)
+    assert found.tobytes() == resized(square, Size(384, 384)).tobytes()
+
+
+def test_a_long_image_is_padded_without_its_square_in_memory(monkeypatch):
+    made, new = [], Image.new
+    monkeypatch.setattr(
+        Image, "new", lambda mode, size, *fill: made.append(size) or new(mode, size, *fill)
+    )
+    for size in ((16_384, 2), (2, 16_384)):
+        crops_of(new("RGB", size), PAD_LAYOUT)
+    assert 0 < max(width * height for width, height in made) < 10_000_000
+
+
 def test_padding_is_grey_and_centred():
     crop = crops_of(plain(200, 100), PAD_LAYOUT)[0]
     assert crop.getpixel((0, 0)) == (127, 127, 127)
@@ -145,4 +167,25 @@ def test_a_width_without_sixteen_heads_is_refused(tmp_path):
 
     folder = changed_copy(tmp_path / "m", narrow)
     with pytest.raises(CheckpointError, match="16 heads"):
+        load(folder)
+
+
+def test_a_tower_without_layers_takes_text_only(tmp_path):
+    def strip(tensors):
+        for name in [n for n in tensors if ".encoder.layers." in n]:
+            del tensors[name]
+
+    folder = changed_copy(tmp_path / "m", strip)
+    with pytest.raises(NoTowerError, match=f"^{LAYER_0}layer_norm1.weight: .* takes text only"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["embeddings.patch_embedding.weight", "encoder.layers.0.mlp.fc1.weight"]
+)
+def test_a_single_number_in_place_of_a_matrix_is_named(tmp_path, name):
+    folder = changed_copy(
+        tmp_path / "m", lambda tensors: tensors.update({TOWER + name: torch.ones(())})
+    )
+    with pytest.raises(CheckpointError, match=r"vision_model\.\S*: (width 0|shape)"):
         load(folder)

@@ -78,7 +78,8 @@ def test_grids_are_read_in_every_form(written):
     ("field", "value"),
     [
         ("image_aspect_ratio", "highres"), ("image_aspect_ratio", "crop_split"),
-        ("image_aspect_ratio", None), ("mm_projector_type", "linear"),
+        ("image_aspect_ratio", None), ("image_aspect_ratio", "anyres_max_0"),
+        ("mm_projector_type", "linear"),
         ("mm_patch_merge_type", "flat"), ("mm_use_im_start_end", True),
         ("image_grid_pinpoints", []), ("image_grid_pinpoints", [[384, 100]]),
         ("image_grid_pinpoints", [[384 * 99, 384 * 99]]), ("image_grid_pinpoints", "[[[[["),

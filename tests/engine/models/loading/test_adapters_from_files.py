@@ -93,6 +93,33 @@ def test_tied_weights_are_one_tensor(kind, folder):
     )
 
 
+def stored_head(folder, kind, change):
+    """Tie the weights in the config, and store `change` of the embedding as head all the same."""
+    names = layout(folder)
+    tensors(folder, lambda found: found.update({names.head: change(found[names.embedding])}))
+    configure(folder, **{TIED[kind]: True})
+    return names
+
+
+def test_a_tied_head_may_be_stored_as_a_copy(kind, folder):
+    stored_head(folder, kind, torch.clone)
+    adapter = load(folder)
+    assert adapter.head.weight is adapter.embedding.weight
+    tensors(folder, lambda found: found.pop(layout(folder).head))
+    assert torch.equal(full(adapter, IDS), logits(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(lambda x: x + torch.eye(*x.shape), "differs from"), (lambda x: x[:-1].clone(), "shape"),
+     (lambda x: x.to(torch.int8), "I8 numbers")],
+)  # fmt: skip
+def test_a_tied_head_that_is_no_copy_is_named(kind, folder, change, message):
+    names = stored_head(folder, kind, change)
+    with pytest.raises(CheckpointError, match=f"^{re.escape(names.head)}: ({message})"):
+        load(folder)
+
+
 def sharded(folder, index):
     """Split the weights into three files, with or without an index."""
     path = folder / "model.safetensors"

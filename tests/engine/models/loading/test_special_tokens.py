@@ -84,8 +84,11 @@ def test_no_mask_is_an_error_that_names_file_and_remedy(folder):
 
 
 @pytest.mark.parametrize(
-    "text", ["{}", '{"added_tokens_decoder": []}', '{"added_tokens_decoder": {"x": 1, "2": 3}}']
-)
+    "text",
+    ["{}", '{"added_tokens_decoder": []}', '{"added_tokens_decoder": {"x": 1, "2": 3}}',
+     '{"added_tokens_decoder": {"%s": {"content": "<|mask|>"}}}' % ("9" * 5000)],
+    ids=["none", "list", "odd", "long"],
+)  # fmt: skip
 def test_odd_tokenizer_files_name_no_mask(folder, text):
     configure(folder, mask_token_id=...)
     (folder / "tokenizer_config.json").write_text(text)
