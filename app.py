@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -148,6 +149,7 @@ def main() -> None:
     within a step.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    gc.disable()  # what is imported stays; to look for garbage in it takes seconds
     settings = Settings.of(os.environ)
     keep_uploads_apart(os.environ)
     publish.unpack(ASSETS)
@@ -161,6 +163,8 @@ def main() -> None:
     from engine.serve.fair_queue import RunLock
     from inspector.page.layout import build, launch_options
 
+    gc.freeze()
+    gc.enable()
     torch.set_num_threads(best_threads())
     session = make_session(settings)
     loaded = preload(session, settings)
@@ -174,6 +178,7 @@ def main() -> None:
         signal.signal(number, partial(end, page.stop_runs))
     try:
         page.launch(prevent_thread_lock=True, **launch_options(page))
+        gc.freeze()
         while page.is_running:
             time.sleep(1)  # a signal ends it at once
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -62,7 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     name = parser.parse_args(given[:1] or ["--help"]).command
     try:
-        importlib.import_module(COMMANDS[name][0]).main(given[1:])
+        gc.disable()  # what is imported stays; to look for garbage in it takes half a second
+        try:
+            module = importlib.import_module(COMMANDS[name][0])
+        finally:
+            gc.freeze()
+            gc.enable()
+        module.main(given[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

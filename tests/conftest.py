@@ -28,8 +28,14 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
 
 
+def pytest_collection():
+    """Look for no garbage while tests are collected: there is hardly any, and it takes seconds."""
+    gc.disable()
+
+
 def pytest_collection_finish():
     """Leave what the imports and the collected tests made out of every garbage collection."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

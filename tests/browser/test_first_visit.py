@@ -125,10 +125,13 @@ def test_run_stays_in_sight_beside_open_settings(example):
     example.settings(shown=False)
 
 
-def test_eps_of_dream_stands_at_its_value(app, new_page):
-    race = new_page().open(app.link(**{"b.unmasker": "dream", "b.steps": "32"}))
-    race.settings()
-    eps = race.page.locator("#ds-b-dream-eps input")
+def test_eps_of_dream_stands_at_its_value(example):
+    example.settings()
+    example.page.locator("#ds-b-unmasker input").click()
+    example.page.get_by_role("option", name="Dream", exact=True).click()
+    eps = example.page.locator("#ds-b-dream-eps input")
+    eps.first.wait_for()
+    example.settings(shown=False)
     assert eps.evaluate_all("all => all.map((e) => [e.type, e.value])") == [["number", "0.001"]]
 
 

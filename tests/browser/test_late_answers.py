@@ -149,18 +149,3 @@ def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long)
     race.wait_state("running")
     race.press("stop")
     race.wait_state("stopped")
-
-
-def test_a_recording_offers_stop_alone(app, new_page):
-    race = new_page().open(
-        app.link(**LONG | {"gen_length": "128", "a.steps": "64", "b.steps": "64"})
-    )
-    race.finish()
-    race.page.locator('#ds-race [data-record="layers"]').click()
-    race.page.locator("#ds-stop:not([disabled])").wait_for()
-    race.wait_state("recording")
-    assert not any(race.enabled(name) for name in ("run", "pause", "step", "resume"))
-    race.press("stop")
-    race.over()
-    assert race.state == "done"
-    assert "stopped and is discarded" in race.text("[data-note]")

@@ -52,6 +52,14 @@ def cursor(page):
     )
 
 
+def slide(page):
+    """Move the threshold of the lesson on drift to both ends."""
+    slider = page.locator('#ds-learn .ds-view[data-view="counts"] input[type="range"]').first
+    slider.focus()
+    slider.press("Home")
+    slider.press("End")
+
+
 def test_a_link_opens_a_lesson_and_its_question_is_checked(course):
     page = at_lesson(course, "masks", "candidates")
     trace = Trace.load(LESSONS / "plain.npz")
@@ -90,11 +98,8 @@ def test_each_action_is_marked_and_back_restores_the_cursor(course):
     before = cursor(page)
     page.locator('[data-lessons] [data-key="drift"]').click()
     page.wait_for_function(READY.format("counts"))
-    slider = page.locator('#ds-learn .ds-view[data-view="counts"] input[type="range"]').first
     assert not page.evaluate(DONE)
-    slider.focus()
-    slider.press("Home")
-    slider.press("End")
+    slide(page)
     page.wait_for_function(DONE)
     assert cursor(page) != before
     assert page.url.endswith("?lesson=drift")
@@ -358,21 +363,22 @@ def test_an_empty_answer_is_asked_for_and_a_wrong_one_gets_its_own_hint(course):
 
 
 def test_ticks_are_kept_and_can_be_cleared(app, course):
-    course.locator('[data-lessons] [data-key="teachers"]').click()
-    course.locator("[data-forget]").click()  # the ticks of other tests
     page = at_lesson(course, "masks", "candidates")
     page.locator("[data-lesson-step]").press("Home")
     page.locator("[data-lesson-step]").press("End")
     page.wait_for_function(DONE)
-    page.goto(f"{app.url}/?lesson=teachers")
-    tick = page.locator('[data-lessons] [data-key="masks"] .ds-tick')
-    page.locator("[data-teachers-table] tr").first.wait_for()
-    assert tick.inner_text() == "✓"
+    cleared, kept = (
+        page.locator(f'[data-lessons] [data-key="{key}"] .ds-tick') for key in ("masks", "drift")
+    )
+    assert "✓" in cleared.inner_text()
+    page.locator('[data-lessons] [data-key="teachers"]').click()
     page.locator("[data-forget]").click()
-    assert tick.inner_text() == ""
-    page.reload()
+    assert cleared.inner_text() == ""
+    slide(at_lesson(page, "drift", "counts"))
+    page.wait_for_function(DONE)
+    page.goto(f"{app.url}/?lesson=teachers")
     page.locator("[data-teachers-table] tr").first.wait_for()
-    assert tick.inner_text() == ""
+    assert [tick.inner_text() for tick in (cleared, kept)] == ["", "✓"]
 
 
 def test_the_page_for_teachers_lists_the_lessons_with_their_links(app, course):

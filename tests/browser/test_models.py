@@ -185,8 +185,10 @@ def test_a_download_is_seen_heard_and_stopped(shared, wide, theme):
     recolour(page, False)
 
 
-def test_a_download_goes_on_into_the_race(new_page, url, held):
-    race = opened(new_page, url, model=fake.BIG)
+def test_a_download_goes_on_into_the_race(shared, held):
+    race = shared
+    race.page.evaluate("document.dispatchEvent(new CustomEvent('driftscope-changed'))")
+    race.planned("to download")
     race.press("run")
     race.wait_state("fetching")
     held.gate.set()
@@ -200,9 +202,10 @@ def test_a_download_goes_on_into_the_race(new_page, url, held):
     race.page.wait_for_function(
         "document.querySelector('#ds-model input').value.includes('on this machine')"
     )
+    race.settings(shown=False)
 
 
-def test_a_stopped_recording_keeps_the_run_and_its_times(shared, held):
+def test_a_recording_offers_stop_alone_and_if_stopped_keeps_the_run_and_its_times(shared, held):
     held.gate.set()
     race = shared
     race.finish()
@@ -211,6 +214,7 @@ def test_a_stopped_recording_keeps_the_run_and_its_times(shared, held):
     race.page.locator("#ds-race [data-record=layers]").click()
     wait_fetch(race.page, " · 50 % · ")
     assert race.state == "recording"
+    assert not any(race.enabled(name) for name in ("run", "pause", "step", "resume"))
     race.press("stop")
     race.over()
     assert race.state == "done"

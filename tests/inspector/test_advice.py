@@ -23,7 +23,7 @@ def tab(session, handlers):
 @pytest.fixture
 def press(tab, session, form, request_of):
     """Press Search: the documents that the page gets."""
-    values = form.values(small_race(session, gen_length=16, block_length=8, steps=16))
+    values = form.values(small_race(session, gen_length=8, block_length=4, steps=8))
 
     def run(text=TEXT, estimate=False, shown="", **changes):
         problem = {"family": "short_problems", "count": 6, "shots": 0, "seed": 1}

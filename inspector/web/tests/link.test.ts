@@ -32,10 +32,20 @@ test("a link may name no token", () => {
 });
 
 test("what is not a cursor or a view is ignored", () => {
-  for (const text of ["c.1.1", "a.0.1", "a.1", "a.1.1.0", "a.12345.1", "a.1.1.1.1", " a.1.1", ""]) {
+  for (const text of [
+    "c.1.1",
+    "a.0.1",
+    "a.1",
+    "a.1.1.0",
+    "a.12345.1",
+    "a.1.1.1.1",
+    " a.1.1",
+    "<b>",
+    "",
+  ]) {
     assert.equal(readLink("?cursor=" + encodeURIComponent(text)).cursor, null, text);
   }
-  for (const text of ["toString", "card", "Drift", ""]) {
+  for (const text of ["toString", "__proto__", "card", "Drift", ""]) {
     assert.equal(readLink("?look=" + text).look, null, text);
   }
 });
