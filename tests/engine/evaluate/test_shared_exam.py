@@ -10,6 +10,7 @@ from engine.distributed.keyed_lines import KeyedLines, read_lines
 from engine.distributed.processes import Processes
 from engine.evaluate.__main__ import main
 from engine.evaluate.exam import ExamResult
+from engine.evaluate.sharing import shared_exam
 from engine.evaluate.sharing.shared_exam import Sample, SharedExam
 from tests.support.launched import start
 
@@ -72,7 +73,7 @@ def test_two_processes_equal_one_sample_by_sample(alone, together):
 
 
 def test_killed_processes_are_resumed_by_one_that_does_only_the_rest(alone, together, tmp_path):
-    """Each of their files ends within a line, and so within a batch."""
+    """Each of their files ends within a line; a batch that is not whole is decoded again."""
     for rank in range(2):
         name = f"samples-{rank}.jsonl"
         text = (together[0] / name).read_text("utf-8")
@@ -80,12 +81,26 @@ def test_killed_processes_are_resumed_by_one_that_does_only_the_rest(alone, toge
     kept = len(samples(tmp_path))
     assert kept == 6
     (row,) = run_alone(tmp_path)["rows"]
-    # A batch that is not whole is decoded again.
     assert row["resumed"] in (kept, kept - 1, kept - 2)
     assert len(samples(tmp_path)) == kept + 8 - row["resumed"]
     assert without_times(tmp_path) == without_times(alone[0])
     assert row["correct"] == alone[1]["rows"][0]["correct"]
     assert row["tokens_per_s"] is None
+
+
+def test_a_batch_is_written_before_the_next_one_is_decoded(tmp_path, monkeypatch):
+    decode, decoded = shared_exam.evaluate, []
+
+    def killed_in_the_second_batch(model, spec, questions, batch, fit):
+        if decoded:
+            raise ZeroDivisionError
+        decoded.extend(questions)
+        return decode(model, spec, questions, batch, fit)
+
+    monkeypatch.setattr(shared_exam, "evaluate", killed_in_the_second_batch)
+    with pytest.raises(ZeroDivisionError):
+        main([*OPTIONS, "--out", str(tmp_path)])
+    assert len(samples(tmp_path)) == len(decoded) > 0
 
 
 def test_a_sample_of_another_version_is_decoded_again(capsys, tmp_path):
