@@ -1,13 +1,13 @@
+"""Profiles, hooks and fixtures of all tests.
+
+The engine is imported in the fixtures, because the process that deals the tests to others does
+not need it.
+"""
+
 import gc
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
-
-from engine.models.kernels.choice import TORCH
-from engine.models.kernels.machine import SETTING
-from engine.serve.session import Session
-from tests.support.micro import model_of, write_checkpoint
 
 settings.register_profile(
     "quick",
@@ -18,7 +18,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("quick")
-torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items):
@@ -41,11 +40,22 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Keep torch to one thread: the other processors run other tests."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
     """Point the user's cache folder at a temporary one; products are those of torch.
 
     Measured kernels may round differently in another run.
     """
+    from engine.models.kernels.choice import TORCH
+    from engine.models.kernels.machine import SETTING
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(SETTING, TORCH)
@@ -65,20 +75,28 @@ def kind(request):
 
 @pytest.fixture
 def model(family):
+    from tests.support.micro import model_of
+
     return model_of(family)
 
 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
+    from tests.support.micro import write_checkpoint
+
     return write_checkpoint(tmp_path_factory.mktemp("models") / "micro")
 
 
 @pytest.fixture
 def session(checkpoint):
+    from engine.serve.session import Session
+
     return Session({"micro": checkpoint})
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A checkpoint that the test may change."""
+    from tests.support.micro import write_checkpoint
+
     return write_checkpoint(tmp_path / "micro")
