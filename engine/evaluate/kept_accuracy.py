@@ -41,6 +41,7 @@ MODULES = (
 LEFT_OUT = ("methods", "loading", "capture")
 # Accuracies are computed on a CPU.
 OF_A_GPU = ("fused.py", "fused_trials.py", "triton_kernels.py", "triton_rows.py")
+NOT_READ = ("README.md", "exam.json", "training.json")  # files of a model that no run reads
 ANSWERS = (
     "accuracy", "standard_error", "correct", "problems", "gained", "lost", "p", "agreement",
     "tokens", "positions",
@@ -51,10 +52,10 @@ KEPT = ("name", "spec", *ANSWERS)
 def row_key(
     spec: RunSpec, baseline: RunSpec, digests: Mapping[str, str], exam: Mapping[str, Any]
 ) -> str:
-    """The key of a row: the specs of the row and of its baseline, checkpoints, exam and code.
+    """The key of a row: the specs of the row and of its baseline, models, exam and code.
 
-    `digests` are those of the checkpoints by name, `exam` holds the problems, seed, shots and
-    family.
+    `digests` are those of the models' folders by name (folder_digest), `exam` holds the problems,
+    seed, shots and family.
     """
     parts = {
         "spec": spec.to_dict(), "baseline": baseline.to_dict(), "digests": dict(digests),
@@ -62,6 +63,16 @@ def row_key(
         "code": [code_digest(path) for path in _sources(spec, baseline)],
     }  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def folder_digest(folder: Path) -> str:
+    """A digest of the files of a model that decide what it decodes: weights, config, tokenizer."""
+    sha = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name not in NOT_READ:
+            sha.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
+            sha.update(path.read_bytes())
+    return sha.hexdigest()[:16]
 
 
 @cache

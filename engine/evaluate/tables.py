@@ -5,7 +5,7 @@
 Reads `settings.json` there, which lists tables, their models and their rows, and writes
 `results.json`, the chart of growth, and the tables and findings in assets/results/README.md and
 README.md. All times are measured in this run, one thread, nothing else running. Accuracies are
-kept in `accuracy.json` and computed again if the checkpoint, the settings or the code that
+kept in `accuracy.json` and computed again if files of a model, the settings or the code that
 decodes has changed; --accuracy computes only these, and puts them into the tables of the last run.
 
 The data name machine, date, commit and versions. Uncommitted changes of the engine or of the
@@ -37,7 +37,7 @@ from engine.core.tables import README, RESULTS_README, update_section
 from engine.evaluate import comparison, results_text
 from engine.evaluate.causal_exam import beside_generate
 from engine.evaluate.exam import evaluate, summarise
-from engine.evaluate.kept_accuracy import KeptAccuracy, row_key
+from engine.evaluate.kept_accuracy import KeptAccuracy, folder_digest, row_key
 from engine.guider.model import Guider
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
@@ -173,18 +173,18 @@ def load_embedded(spec: RunSpec) -> LoadedModel | Guider:
 
 
 def _digests(spec: RunSpec) -> dict[str, str]:
-    """The digests of the checkpoints that a spec uses, by name."""
+    """The digests of the models that a spec uses, by name."""
     names, rule = [spec.model], make_rule(spec)
     if isinstance(rule, Guided):
         names.append(rule.guider)
     if isinstance(rule, Autoregressive):
         names.append(rule.model)
-    return {name: Checkpoint(ASSETS / "models" / name).digest() for name in names}
+    return {name: folder_digest(ASSETS / "models" / name) for name in names}
 
 
 def _checkpoint(table: Table) -> str:
     """The digest of a table's model."""
-    return _digests(table.blocks[0].specs[0].spec)[table.model]
+    return Checkpoint(ASSETS / "models" / table.model).digest()
 
 
 def time_block(block: Block, family: str, prompts: int, seed: int) -> dict[str, Any]:

@@ -10,7 +10,14 @@ import pytest
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.evaluate import kept_accuracy
-from engine.evaluate.kept_accuracy import ENGINE, KEPT, KeptAccuracy, code_digest, row_key
+from engine.evaluate.kept_accuracy import (
+    ENGINE,
+    KEPT,
+    KeptAccuracy,
+    code_digest,
+    folder_digest,
+    row_key,
+)
 
 PLAIN = RunSpec()
 DUAL = replace(PLAIN, cache="dual")
@@ -55,6 +62,22 @@ def test_the_key_changes_with_the_code_that_decodes(monkeypatch, module, changes
 
     monkeypatch.setattr(kept_accuracy, "code_digest", changed)
     assert (row_key(DUAL, PLAIN, DIGESTS, EXAM) != before) == changes
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("model.safetensors", True), ("tokenizer.json", True), ("calibration/drift.json", True),
+     ("exam.json", False), ("README.md", False)],
+)  # fmt: skip
+def test_the_digest_of_a_model_changes_with_the_files_that_decide_its_answers(
+    tmp_path, name, changes
+):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a")
+    before = folder_digest(tmp_path)
+    path.write_text("b")
+    assert (folder_digest(tmp_path) != before) == changes
 
 
 @pytest.mark.parametrize("module", ["guider/model.py", "generate/autoregressive.py"])
