@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Protocol
 
 from engine.batch.journal import Journal, run_key
@@ -107,44 +108,47 @@ def batch_events(
     control: Stoppable | None = None,
     recordings: Recordings | None = None,
     first: int | None = None,
+    last: Collection[tuple[int, int]] = (),
 ) -> Iterator[Event | Finished | Recorded]:
     """As `run_batch`, with the events of each run before its end.
 
     `first`: stop after so many prompts; the time that is left is still that of all of them.
+    `last` are the prompt and the setting of runs that come after all others.
     """
     check_size(settings, prompts)
     where = [environment(one.spec) for one in settings]
     if recordings is not None:
         recordings.begin([one.spec for one in settings], prompts, where)
     clock = _Clock(len(settings), len(prompts))
-    for index, prompt in enumerate(prompts[:first]):
-        for setting, named in enumerate(settings):
-            spec = replace(named.spec, prompt=prompt.prompt, messages=())
-            key = run_key(spec, prompt.answer, where[setting])
-            kept = journal.get(key)
-            if kept is None:
-                if control is not None and control.state == "stopped":
-                    return
-                begun = time.perf_counter()
-                outcome = yield from _outcome(run, spec, prompt)
-                if outcome.reason == "stopped":
-                    return
-                clock.add(setting, time.perf_counter() - begun)
-                if outcome.reason == "done":
-                    journal.put(key, outcome)
-            else:
-                outcome = kept
-                clock.skip(setting)
-            yield Finished(
-                setting, index, outcome, kept is not None, clock.done, clock.total, clock.left()
-            )
-            if recordings is None or outcome.reason != "done" or not recordings.due(setting, key):
-                continue
-            if control is None or control.state != "stopped":
-                begun = time.perf_counter()
-                problem = yield from _record(run, spec, outcome, recordings, setting, key)
-                clock.add_recording(setting, time.perf_counter() - begun)
-                yield Recorded(setting, index, problem)
+    pairs = product(range(len(prompts[:first])), range(len(settings)))
+    for index, setting in sorted(pairs, key=lambda pair: pair in last):
+        prompt = prompts[index]
+        spec = replace(settings[setting].spec, prompt=prompt.prompt, messages=())
+        key = run_key(spec, prompt.answer, where[setting])
+        kept = journal.get(key)
+        if kept is None:
+            if control is not None and control.state == "stopped":
+                return
+            begun = time.perf_counter()
+            outcome = yield from _outcome(run, spec, prompt)
+            if outcome.reason == "stopped":
+                return
+            clock.add(setting, time.perf_counter() - begun)
+            if outcome.reason == "done":
+                journal.put(key, outcome)
+        else:
+            outcome = kept
+            clock.skip(setting)
+        yield Finished(
+            setting, index, outcome, kept is not None, clock.done, clock.total, clock.left()
+        )
+        if recordings is None or outcome.reason != "done" or not recordings.due(setting, key):
+            continue
+        if control is None or control.state != "stopped":
+            begun = time.perf_counter()
+            problem = yield from _record(run, spec, outcome, recordings, setting, key)
+            clock.add_recording(setting, time.perf_counter() - begun)
+            yield Recorded(setting, index, problem)
 
 
 def _outcome(run: Run, spec: RunSpec, prompt: Prompt) -> Generator[Event, None, Outcome]:

@@ -108,7 +108,8 @@ class Batch(Task):
     def run(self, control: Stoppable, first: int | None = None) -> Iterator[Event | Finished]:
         """Run what is left, or what is left of the `first` prompts; yields events as they come.
 
-        Runs that failed are tried again. Raises ValueError if the batch is running.
+        Runs that failed are tried again, after all others. Raises ValueError if the batch is
+        running.
         """
         yield from self._part(lambda: self._run(control, first))
 
@@ -116,6 +117,7 @@ class Batch(Task):
         events = batch_events(
             lambda spec: self._session.run(spec, control), self.results.settings,
             self.results.prompts, self._journal, lambda spec: {}, control, self.recordings, first,
+            self._failed(),
         )  # fmt: skip
         self._cut = self.recordings is not None
         passed = 0  # runs of this part, which may try again what failed in an earlier one
@@ -192,6 +194,11 @@ class Batch(Task):
     def answer(self, prompt: int) -> str | None:
         """The right answer to a prompt (index), None if it is not known."""
         return self.results.prompts[prompt].answer
+
+    def _failed(self) -> set[tuple[int, int]]:
+        """Prompt and setting of the runs that are over and failed."""
+        outcomes = {pair: self.results.outcome(pair[1], pair[0]) for pair in self._order}
+        return {pair for pair, one in outcomes.items() if one is not None and one.reason != "done"}
 
     def _add(self, one: Finished) -> None:
         self.seconds_left = one.seconds_left if one.seconds_left is not None else self.seconds_left

@@ -119,6 +119,20 @@ def test_failed_runs_that_are_tried_again_have_a_limit_of_time_too(served, monke
     assert (len(again), batch.state) == (1, "limit")
 
 
+def test_what_failed_is_tried_again_after_what_was_not_run_yet(served, monkeypatch):
+    tried = []
+
+    def fail(spec, control):
+        tried.append(spec.prompt)
+        raise ValueError(f"prompt: {spec.prompt} is refused")
+
+    monkeypatch.setattr(served._session, "run", fail)
+    batch = served.open(TEXT, BASE, [])
+    run(batch, stop_after=1)
+    assert run(batch)["state"] == "done"
+    assert tried == ["one", "two", "three", "one"]
+
+
 def test_the_rows_can_be_read_while_a_run_is_added(served, monkeypatch):
     batch, seen = served.open(TEXT, BASE, []), []
 
