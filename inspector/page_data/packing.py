@@ -17,8 +17,8 @@ def packed(array: np.ndarray) -> dict[str, Any]:
     array = array.astype(np.uint8) if array.dtype == bool else array
     kind = array.dtype.str[1:]
     assert kind in TYPES, f"{array.dtype} cannot be sent to the page"
-    raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-    data = base64.b64encode(zlib.compress(raw, 6)).decode()
+    raw = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    data = base64.b64encode(zlib.compress(raw.data, 6)).decode()
     return {"type": kind, "shape": list(array.shape), "data": data}
 
 
