@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from engine.config.spec import RunSpec
-from engine.trace.file_format import MAX_BYTES
+from engine.trace.file_format import MAX_BYTES, NARROWER
 from engine.trace.foreign.build import traces_of
 from engine.trace.foreign.document import ForeignRun
 from engine.trace.foreign.reader import load_run
@@ -110,7 +110,10 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
     """
     files = sorted((Path(path) for path in paths), key=lambda path: path.name)
     if sum(path.stat().st_size for path in files) > 2 * limit:
-        raise ValueError(f"trace: the files are larger than {2 * limit // 1_000_000} MB")
+        remedy = f"{NARROWER} and export again"
+        if len(files) > 1:
+            remedy = "import one run alone, or leave out the -recorded files"
+        raise ValueError(f"trace: the files are larger than {2 * limit // 1_000_000} MB; {remedy}")
     timed, recorded = _pairs(files)
     if not 1 <= len(timed) <= len(LANES):
         raise ValueError(

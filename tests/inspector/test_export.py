@@ -108,6 +108,14 @@ def test_a_timed_run_and_its_record_come_back_as_one(pair, recorded, tmp_path):
     assert alone.started()["a"].meta["spec"]["record"] == "layers"
 
 
+def test_files_that_are_too_large_together_are_refused_with_a_remedy(pair):
+    sizes = [Path(path).stat().st_size for path in pair]
+    with pytest.raises(ValueError, match=r"MB; import one run alone, or leave out the -rec"):
+        read_race(pair, max(sizes) // 2)
+    with pytest.raises(ValueError, match=r"MB; narrow record_every.* and export again"):
+        read_race(pair[:1], sizes[0] // 3)
+
+
 def test_a_record_of_another_run_is_refused(pair, traces, tmp_path):
     traces["b"].save(pair[0])
     with pytest.raises(ValueError, match="lane A has other tokens"):
