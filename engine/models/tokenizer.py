@@ -71,6 +71,11 @@ def _load(folder: Path, template: str) -> PreTrainedTokenizerFast:
         found = reader.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the library raises bare Exceptions for damaged files
         raise CheckpointError(f"{name}: cannot be read ({error})") from None
+    if not isinstance(most := found.model_max_length, int | float):
+        raise CheckpointError(
+            f"tokenizer_config.json: model_max_length is {str(most)[:60]!r}, which is no number; "
+            "copy the file again"
+        )
     if reader is Qwen2Tokenizer:
         _check_added_ids(folder, found)
     if template:
@@ -155,7 +160,7 @@ class Tokenizer:
         """
         inner = self._inner
         name, others = inner.pad_token, (inner.bos_token, inner.unk_token, *MASK_TOKENS)
-        if name is None or (name in others and name != inner.eos_token):
+        if not name or (name in others and name != inner.eos_token):
             return None
         return int(inner.pad_token_id)
 

@@ -1,11 +1,14 @@
 """Tokenizer: ids, text and raw bytes agree for any text; prompts and chat templates."""
 
 import json
+import shutil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.models.loading.checkpoint import CheckpointError
+from engine.models.loading.families import read_model_info
 from engine.models.tokenizer import Tokenizer
 from tests.support.micro import ROOT, write_checkpoint
 
@@ -79,3 +82,26 @@ def test_a_missing_template_is_an_error(tmp_path):
         file.unlink()
     with pytest.raises(ValueError, match="chat: this model has no chat template"):
         Tokenizer(folder).encode_prompt("Hello")
+
+
+def copied(tmp_path, **changed):
+    """A copy of the tokenizer of `tiny-llada`, with changed fields in its config."""
+    folder = tmp_path / "copy"
+    shutil.copytree(ROOT / "assets" / "models" / "tiny-llada", folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changed), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("length", [[1024], "1024", {"tokens": 1024}])
+def test_a_longest_text_that_is_no_number_is_named(tmp_path, length):
+    with pytest.raises(CheckpointError, match=r"config.json: model_max_length is .*no number"):
+        Tokenizer(copied(tmp_path, model_max_length=length))
+
+
+def test_a_padding_token_without_a_name_fills_nothing_and_is_refused(tmp_path):
+    folder = copied(tmp_path, pad_token="")
+    found = Tokenizer(folder)
+    assert (found.fill_id, found.piece(found.stop_ids[0])) == (None, b"<|endoftext|>")
+    with pytest.raises(CheckpointError, match=r"pad_token is '', which is no added token"):
+        found.check(read_model_info(folder))
