@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from types import NoneType
 from typing import Any
 
 from engine.config.answers import final_number, is_right, number_of
 from engine.core.events import Event, RunFinished, RunStarted
 
 FAILED = ("failed", "memory")
+KINDS: Mapping[str, tuple[type, ...]] = {  # of the values of an outcome
+    **dict.fromkeys(("reason", "message", "text", "vocabulary"), (str,)),
+    **dict.fromkeys(("forwards", "text_forwards", "cache_bytes"), (int,)),
+    **dict.fromkeys(("ms", "text_ms", "gflops", "recomputed"), (float, int)),
+    "number": (int, NoneType), "right": (bool, NoneType),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,11 +58,22 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Outcome:
-        """The outcome of the fields that `to_dict` gave. Raises TypeError for other fields."""
+        """The outcome of the fields that `to_dict` gave.
+
+        Raises TypeError for other fields, or for a value that `to_dict` would not give.
+        """
         known = {field.name for field in fields(cls)}
         if set(row) != known:
             raise TypeError("outcome: the fields are those of another version")
-        return cls(**{**row, "ids": tuple(row["ids"])})
+        if type(row["ids"]) is not list:
+            raise TypeError("outcome: ids is no list")
+        found = cls(**{**row, "ids": tuple(row["ids"])})
+        for name, kinds in KINDS.items():
+            if type(getattr(found, name)) not in kinds:
+                raise TypeError(f"outcome: {name} has a value of another kind")
+        if any(type(one) is not int for one in found.ids):
+            raise TypeError("outcome: ids has other values than whole numbers")
+        return found
 
 
 class OutcomeBuilder:

@@ -1,5 +1,6 @@
 """The journal of a batch: what is kept, what a key depends on, damaged lines."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -62,3 +63,17 @@ def test_a_key_is_of_spec_answer_checkpoint_machine_and_versions():
         *(run_key(spec, "4", WHERE | {name: "other"}) for name in WHERE if name != "record"),
     ]
     assert len({key, *others}) == len(others) + 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("ms", "1.5"), ("text", None), ("ids", "45"), ("ids", [4, "5"]), ("right", 1), ("number", "7"),
+     ("forwards", [3]), ("reason", {"done": 1}), ("cache_bytes", None), ("recomputed", True)],
+)  # fmt: skip
+def test_a_line_with_a_value_of_another_kind_is_left_out(tmp_path, field, value):
+    path = tmp_path / "runs.jsonl"
+    Journal(path).put("one", OUTCOME)
+    row = json.loads(path.read_text("utf-8"))
+    assert field in row
+    path.write_text(json.dumps(row | {field: value}) + "\n", "utf-8")
+    assert len(Journal(path)) == 0
