@@ -25,7 +25,7 @@ from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
-from engine.lm_eval.options import answer_length, flag, number, prompted, spec_of
+from engine.lm_eval.options import cut, flag, most_tokens, number, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
 from engine.models.loading.hub import Hub
@@ -38,21 +38,16 @@ _LOG = logging.getLogger(__name__)
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature")  # arguments that are followed
 
 
-def cut(text: str, stops: Sequence[object]) -> str:
-    """The text before the first of the stop strings; empty ones do not count."""
-    texts = map(str, stops)  # the harness reads `5` as a number
-    ends = [text.find(stop) for stop in texts if stop and stop in text]
-    return text[: min(ends)] if ends else text
-
-
 @dataclasses.dataclass(frozen=True)
 class _Asked:
     """A request for a text: its spec, its context as text and ids, its place and its key.
 
-    `turns` are those of a context in the chat template, else empty.
+    `turns` are those of a context in the chat template, else empty. The text has at most `most`
+    tokens; None if the run, which decodes whole blocks, gives no more.
     """
 
     spec: RunSpec
+    most: int | None
     context: str
     turns: Messages
     ids: list[int]
@@ -67,8 +62,8 @@ class DriftscopeLM(TemplateLM):
     if necessary; `mc_num` the number of masks of a log-likelihood; `greedy` also decodes each
     continuation to tell whether it is the greedy one. `samples` is a folder that keeps every
     response, and from which an interrupted evaluation resumes; with `cards` it also gets a run card
-    of every text. The other arguments are those of `options.spec_of`. Raises ValueError naming an
-    argument that does not fit.
+    of every whole text. The other arguments are those of `options.spec_of`. Raises ValueError
+    naming an argument that does not fit.
     """
 
     def __init__(
@@ -320,7 +315,7 @@ class DriftscopeLM(TemplateLM):
 
     def _asked(self, request: Any, repetition: int) -> _Asked:
         context, given = request.args
-        spec = self._generation(given)
+        spec, most = self._generation(given)
         spec = dataclasses.replace(spec, seed=spec.seed + repetition)
         suffix = suffix_ids(spec, self.model.tokenizer)
         context_ids = self.tok_encode(context) or [self.prefix_token_id]
@@ -331,21 +326,23 @@ class DriftscopeLM(TemplateLM):
             "spec": values, **digests_of(self.model, spec), "task": where[0], "prompt": ids,
             "batch": self._batch,  # forwards and times are shares of a batch
             **({"turns": turns} if turns else {}),
+            **({"most": most} if most else {}),
         }  # fmt: skip
-        return _Asked(spec, context, turns, ids, where, key_of(parts))
+        return _Asked(spec, most, context, turns, ids, where, key_of(parts))
 
-    def _generation(self, given: dict[str, Any]) -> RunSpec:
-        """The spec of a request's generation arguments; others than GENERATION give a warning."""
+    def _generation(self, given: dict[str, Any]) -> tuple[RunSpec, int | None]:
+        """Spec and `most` of generation arguments; others than GENERATION give a warning."""
         for name in sorted({*given} - {*GENERATION} - self._unknown):
             _LOG.warning("gen_kwargs: %s has no effect; known are %s", name, ", ".join(GENERATION))
         self._unknown |= given.keys()
-        spec, length = self.spec, answer_length(given, self.spec.block_length)
-        if length is not None:
-            spec = resized(spec, "", length)
+        spec, most = self.spec, most_tokens(given, self.spec.block_length)
+        if most is not None:
+            spec = resized(spec, "", fitting_length(most, spec.block_length))
         temperature = number(given, "temperature", float)
         if temperature is not None and given.get("do_sample", temperature > 0):
             spec = dataclasses.replace(spec, temperature=temperature)
-        return spec
+        longer = self.model.adapter.info.block_causal or spec.gen_length != most
+        return spec, most if longer else None
 
     def _answer(self, spec: RunSpec, asked: Sequence[_Asked]) -> None:
         """Decode one batch and keep its responses."""
@@ -359,8 +356,8 @@ class DriftscopeLM(TemplateLM):
         job = make_job(self.model, own[0], [one.ids for one in asked], sequence_specs=own)
         for state, tally in decoded(job):
             size = tally.batch
-            for row in range(size):
-                ids = list(state.answer(row).ids)
+            for row, one in enumerate(asked[state.job.first_sequence :][:size]):
+                ids = list(state.answer(row).ids[: one.most])
                 yield Response(
                     tokens=len(ids),
                     forwards=tally.text_steps(0, tally.length, row),
@@ -373,10 +370,12 @@ class DriftscopeLM(TemplateLM):
                 )
 
     def _write_card(self, one: _Asked, response: Response) -> None:
-        """Write the run card of a text; none if a spec cannot hold the whole prompt."""
+        """Write the run card of a text; none if a spec cannot hold its prompt or gives more."""
         if self._cards is None or len(one.context) > MAX_PROMPT_CHARS:
             return
         if not one.context.strip() or one.ids != self.tok_encode(one.context):
+            return
+        if response.tokens == one.most:
             return
         spec = prompted(one.spec, one.context, one.turns).to_dict()
         model = {"name": one.spec.model, "digest": self.model.digest}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from engine import catalog
 from engine.batch.flags import DEFAULTS
-from engine.config.answers import fitting_length
 from engine.config.knobs import describe_fields, text_knobs
 from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, RunSpec
 from engine.models.tokenizer import Messages
@@ -71,10 +70,10 @@ def number(given: Mapping[str, Any], name: str, kind: type[N]) -> N | None:
         raise ValueError(f"{name}: {value!r} is not a number; give one") from None
 
 
-def answer_length(given: Mapping[str, Any], block: int) -> int | None:
-    """`max_gen_toks` among generation arguments, in whole blocks of `block`; None if it is missing.
+def most_tokens(given: Mapping[str, Any], block: int) -> int | None:
+    """`max_gen_toks` among generation arguments; None if it is missing.
 
-    Raises ValueError naming it if a run cannot be so long.
+    Raises ValueError naming it if a run in blocks of `block` cannot be so long.
     """
     tokens, most = number(given, "max_gen_toks", int), MAX_LENGTH // block * block
     if tokens is None:
@@ -83,7 +82,14 @@ def answer_length(given: Mapping[str, Any], block: int) -> int | None:
         raise ValueError(
             f"max_gen_toks: {tokens} is outside 1 to {most}; give another one with --gen_kwargs"
         )
-    return fitting_length(tokens, block)
+    return tokens
+
+
+def cut(text: str, stops: Sequence[object]) -> str:
+    """The text before the first of the stop strings; empty ones do not count."""
+    texts = map(str, stops)  # the harness reads `5` as a number
+    ends = [text.find(stop) for stop in texts if stop and stop in text]
+    return text[: min(ends)] if ends else text
 
 
 def prompted(spec: RunSpec, context: str, turns: Messages) -> RunSpec:

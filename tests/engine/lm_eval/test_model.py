@@ -23,8 +23,8 @@ from engine.lm_eval.likelihood import (
     likelihood_gflops,
     log_likelihood,
 )
-from engine.lm_eval.model import DriftscopeLM, cut
-from engine.lm_eval.options import prompted
+from engine.lm_eval.model import DriftscopeLM
+from engine.lm_eval.options import cut, prompted
 from engine.lm_eval.responses import Response
 from engine.models.loading.hub import Hub
 from engine.serve.loaded_model import make_job, prompt_ids
@@ -152,7 +152,21 @@ def test_sampled_answers_do_not_depend_on_the_batch():
      ({"temperature": 0.0, "do_sample": True}, 0.0), ({"do_sample": True}, 0.0), ({}, 0.0)],
 )  # fmt: skip
 def test_a_temperature_alone_samples_as_in_the_harness(model, given, temperature):
-    assert model._generation(given).temperature == temperature
+    assert model._generation(given)[0].temperature == temperature
+
+
+@pytest.mark.parametrize("name", ["tiny-llada", "tiny-block"])
+def test_an_answer_has_no_more_tokens_than_asked_for(name, tmp_path):
+    """A run decodes whole blocks, those of a block model also around the end of the prompt."""
+    prompt = "Plums cost 3 dollars each. Ben buys 2 plums. How much does he pay?"
+    model = DriftscopeLM(name, batch_size=2, samples=tmp_path, cards=True)
+    requests = [asked(prompt, {"until": [], "max_gen_toks": n}, doc=n) for n in (10, 11, 16)]
+    texts = model.generate_until(requests)
+    rows = [model.responses.find(model._asked(one, 0).key) for one in requests]
+    assert [one.tokens for one in rows] == [10, 11, 16]
+    assert texts[2].startswith(texts[1])
+    cards = [path.name for path in tmp_path.rglob("*.json")]  # a repeat gives what was cut off
+    assert cards == (["task-16-0-0.json"] if name == "tiny-llada" else [])
 
 
 def test_answers_are_kept_by_the_size_of_their_batch():
