@@ -268,13 +268,18 @@ class GuiderPool:
             return run
         return needed_bytes(_decoder_info(folder), dtype, spec.device, run)
 
-    def fetch_decoder(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
-        """Fetch the decoder of a spec if it is not on disk and its run fits; see Hub.fetch."""
+    def fetch_decoder(
+        self, spec: RunSpec, free: Callable[[], Mapping[str, int]]
+    ) -> Generator[ByteProgress, None, None]:
+        """Fetch the decoder of a spec if it is not on disk and its run fits; see Hub.fetch.
+
+        `free` gives the bytes by device that are free for it.
+        """
 
         def check(folder: Path) -> None:
             prompt = self.decoder_prompt(spec, folder) or []
             check_context(len(prompt), spec, _decoder_info(folder))
-            self.decoder_budget(spec, len(prompt), free_bytes(), folder)
+            self.decoder_budget(spec, len(prompt), free(), folder)
 
         yield from self._decoders.fetch(_decoder_name(spec), check)
 

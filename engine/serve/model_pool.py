@@ -178,7 +178,7 @@ class ModelPool:
         Hub.fetch.
         """
         if decodes_causally(spec):
-            yield from self.guiders.fetch_decoder(spec)
+            yield from self.guiders.fetch_decoder(spec, partial(self._free_after_eviction, spec))
             return
 
         def check(model: Path, guider: Path | None = None) -> None:

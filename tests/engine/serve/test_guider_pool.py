@@ -4,9 +4,12 @@ import pytest
 
 from engine.config.spec import RunSpec
 from engine.core.events import RunStarted, Waiting
+from engine.core.progress import run_to_end
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
+from engine.serve.memory_budget import held_bytes
+from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from tests.support.hub_stub import NAME, offline, serving
 from tests.support.micro import ROOT, TINY, write_checkpoint
@@ -32,6 +35,11 @@ def guided_spec(guider=NAME, **changes):
     size = {"gen_length": 32, "block_length": 32, "steps": 32, "prompt": SUM}
     guided = {"unmasker": "guided", "knobs": {"guided.guider": guider}}
     return RunSpec(**(guided | size | changes))
+
+
+def causal_spec(decoder):
+    knobs = {"autoregressive.model": decoder}
+    return RunSpec(model="other", prompt=SUM, unmasker="autoregressive", knobs=knobs, gen_length=32)
 
 
 def weights(stub):
@@ -104,6 +112,22 @@ def test_guider_memory_is_checked_before_the_models_weights_are_fetched(tmp_path
         assert weights(stub) == []
         plain = guided_spec(unmasker="threshold", knobs={}, model=NAME)
         assert list(session.run(plain))[-1].reason == "done"
+
+
+def test_a_decoder_is_fetched_if_it_fits_once_other_models_are_evicted(stub, cache, monkeypatch):
+    pool = ModelPool({"other": TINY}, Hub(cache, stub.endpoint))
+    pool.load(RunSpec(model="other", prompt=SUM))
+    needed = pool.guiders.decoder_bytes(causal_spec("tiny-qwen2"), 64)
+
+    def free():
+        held = held_bytes([one.adapter for one in pool._loaded.values()])
+        return {"cpu": needed + 100_000 - held["cpu"]}
+
+    for place in ("serve.model_pool", "serve.guider_pool", "models.loading.memory_estimate"):
+        monkeypatch.setattr(f"engine.{place}.free_bytes", free)
+    assert 0 < free()["cpu"] < needed // 2
+    run_to_end(pool.fetch(causal_spec(NAME)))
+    assert weights(stub) == ["model.safetensors"]
 
 
 @pytest.mark.parametrize(
