@@ -101,15 +101,15 @@ class Advice:
         return next((one for one in prompts if one.prompt not in self.failed), prompts[0])
 
     def front(self) -> list[tuple[str, str]]:
-        """Cache and name of the settings of the final test that no other one beats.
+        """Cache and name of the settings tested on all prompts that no other such one beats.
 
-        See `unbeaten`.
+        See `unbeaten`. Shares of fewer prompts are shares of other prompts, so they do not compare.
         """
         points = {
             (cache, name): (one.speed_up, one.kept.share)
             for cache, found in list(self.caches.items())
             for name, one in list(found.held_back.items())
-            if one.kept is not None
+            if one.kept is not None and one.kept.pairs == self.tested
         }
         return unbeaten(points)
 

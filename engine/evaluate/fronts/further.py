@@ -49,14 +49,16 @@ def with_further(document: Row, solved: Solved) -> dict[str, Any]:
 def _method(row: Row, keep: float, solved: Solved) -> dict[str, Any]:
     """The row of a method after the further problems."""
     held_back = [_setting(one, solved) for one in row["held_back"]]
+    whole = [one for one in held_back if one["name"] in solved]  # judged on the same problems
     accepted = {
-        one["name"]: (one["from"], one["speed_up"]) for one in held_back
-        if one["name"] in solved and Kept(**one["kept"]).accepts(keep)
-    }  # fmt: skip
+        one["name"]: (one["from"], one["speed_up"])
+        for one in whole
+        if Kept(**one["kept"]).accepts(keep)
+    }
     chosen = fastest(accepted)
     for one in held_back:
         one["chosen"] = one["name"] == chosen
-    points = {o["name"]: (o["speed_up"], o["kept"]["share"]) for o in held_back if o["kept"]}
+    points = {one["name"]: (one["speed_up"], one["kept"]["share"]) for one in whole}
     after = dict(row) | {
         "held_back": held_back, "accepted": sorted(accepted), "front": unbeaten(points)
     }  # fmt: skip

@@ -12,7 +12,7 @@ from engine.advise import __main__ as command
 from engine.advise import advisor as advisor_module
 from engine.advise import report
 from engine.advise.advisor import Advice, Advisor, CacheAdvice
-from engine.advise.kept import Kept
+from engine.advise.kept import Kept, kept
 from engine.advise.measuring import Measured
 from engine.advise.report import advice_document, advice_table
 from engine.advise.request import AdviceRequest
@@ -176,6 +176,15 @@ def test_the_front_leaves_out_settings_that_are_beaten(advised):
             s >= speed and k >= share and (s, k) != (speed, share) for s, k in points.values()
         )
         assert (key in front) is not beaten
+
+
+def test_the_front_leaves_out_settings_that_were_tested_on_fewer_prompts(advised):
+    advice = deepcopy(advised[1])
+    held, front = advice.caches["dual"].held_back, advice.front()
+    some = held[front[0][1]]
+    fast = tuple((plain, replace(own, ms=own.ms / 1e3)) for plain, own in some.pairs[:-1])
+    held["fast"] = replace(some, pairs=fast, kept=kept("tokens", fast))
+    assert advice.front() == front
 
 
 def test_settings_that_were_drawn_at_random_count_as_run(advised):

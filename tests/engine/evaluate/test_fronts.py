@@ -152,6 +152,13 @@ def test_a_setting_that_is_not_judged_further_stays_as_it_was():
     assert after["own"]["kept"]["pairs"] == 8
 
 
+def test_the_front_compares_settings_that_are_judged_on_the_same_problems():
+    known = solved(own=(True, True, True, False))
+    del known["drawn"]  # faster than preset, and all right, but on fewer problems
+    row, _ = settings(with_further(document(), known))
+    assert row["front"] == ["preset", "own"]
+
+
 def test_no_setting_is_chosen_if_further_problems_reject_all():
     lost = (True, True, True, False)
     row, held = settings(with_further(document(), solved(**dict.fromkeys(TIMES, lost))))
