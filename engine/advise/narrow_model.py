@@ -78,7 +78,7 @@ class NarrowModel:
         info = self._model.adapter.info
         prompt = random_prompt(info, tokens)
         job = make_job(self._model, planned, [prompt], make_recorder(planned))
-        positions = tokens + spec.gen_length
+        positions = job.canvas.shape[1]  # with a suffix, or the rest of a last block
         for event in denoise(Denoiser(job)):
             assert event.recording is not None, "the level is `steps`"
             rows = np.unpackbits(event.recording.plan, axis=-1, count=positions).view(bool)

@@ -19,6 +19,8 @@ from engine.advise.space import with_cache
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import DRIFTS
 from engine.core.events import PARTS, StepEvent
+from engine.core.files import ASSETS
+from engine.models.loading.families import read_model_info
 from engine.trace.trace import Trace
 
 RATIO = "dllm_cache.recompute_ratio"
@@ -106,6 +108,15 @@ def test_a_run_without_a_schedule_has_as_many_forwards_as_it_is_given(narrow):
     spec = replace(BASE, unmasker="threshold", cache="dual")
     assert len(list(narrow.run(spec, 10, forwards=4))) == 4
     assert len(list(narrow.run(spec, 10, forwards=1))) == 2, "each block needs one"
+
+
+def test_a_step_has_rows_for_the_whole_canvas(narrow):
+    """Behind the answer stand a suffix, and the rest of the last block of a block model."""
+    first = next(narrow.run(replace(BASE, suffix=" pens"), 10))
+    assert first.rows.shape[-1] > 10 + BASE.gen_length
+    assert first.rows[:-1].all()
+    block = NarrowModel(read_model_info(ASSETS / "models" / "tiny-block"))
+    assert next(block.run(replace(BASE, block_length=16), 10)).rows.shape[-1] == 32
 
 
 def test_the_error_of_a_step_is_the_age_s_similarity(exact):
