@@ -174,8 +174,8 @@ class ModelPool:
     def fetch(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
         """Download the models that a spec needs, if they are not on disk.
 
-        Whether the run fits is checked again once their configs and tokenizers are here; see
-        Hub.fetch.
+        Whether the run fits is checked again once their configs and tokenizers are here, of a spec
+        without a prompt only whether the models fit in memory; see Hub.fetch.
         """
         if decodes_causally(spec):
             yield from self.guiders.fetch_decoder(spec, partial(self._free_after_eviction, spec))
@@ -183,15 +183,16 @@ class ModelPool:
 
         def check(model: Path, guider: Path | None = None) -> None:
             info, tokenizer = read_model_info(model), self._tokenizer_of(spec.model, model)
-            prompt = run_prompt(spec, tokenizer, info, self._listed_vision(spec, model)).ids
-            check_model(spec, info)
-            suffix = len(suffix_ids(spec, tokenizer))
-            check_context(len(prompt), spec, info, suffix)
-            self.guiders.check(spec, tokenizer, info, prompt, guider)
-            more = self.guiders.planned_bytes(spec, len(prompt), guider) or 0
-            more += vision_bytes(spec, self._listed_vision(spec, model), dtype_of(spec))
-            free = self._free_after_eviction(spec)
-            plan_memory(spec, info, len(prompt), free, more)
+            vision, tokens = self._listed_vision(spec, model), 1
+            if spec.prompt or spec.messages:
+                prompt = run_prompt(spec, tokenizer, info, vision).ids
+                check_model(spec, info)
+                check_context(len(prompt), spec, info, len(suffix_ids(spec, tokenizer)))
+                self.guiders.check(spec, tokenizer, info, prompt, guider)
+                tokens = len(prompt)
+            more = self.guiders.planned_bytes(spec, tokens, guider) or 0
+            more += vision_bytes(spec, vision, dtype_of(spec))
+            plan_memory(spec, info, tokens, self._free_after_eviction(spec), more)
 
         yield from self._resolver.fetch(spec.model, check)
         model = self._resolver.find(spec.model)

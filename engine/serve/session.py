@@ -240,7 +240,7 @@ class Session:
     def preload(self, name: str) -> None:
         """Download a model if necessary and preload it, on a GPU in bfloat16 if there is one."""
         place = {"device": "cuda", "dtype": "bfloat16"} if torch.cuda.is_available() else {}
-        spec = RunSpec.from_dict({"model": name, "prompt": name} | place)
+        spec = RunSpec.from_dict({"model": name} | place)  # without a prompt, since nothing is run
         run_to_end(self._models.fetch(spec))
         with without_runs(self.queue):
             self._models.preload(spec)

@@ -1,6 +1,7 @@
 """ModelPool: which models are evicted and which stay, and the progress of loading."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -10,6 +11,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
 from engine.core.progress import run_to_end, with_progress
+from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import InsufficientMemoryError
 from engine.models.loading.registry import REGISTERED
 from engine.serve.memory_budget import present_devices, spec_run_bytes
@@ -17,7 +19,10 @@ from engine.serve.model_pool import MAX_LOADED, ModelPool
 from engine.serve.session import Session
 from tests.engine.models.loading.test_placement import collect
 from tests.engine.serve.test_pause_and_stop import is_free
-from tests.support.micro import write_checkpoint
+from tests.support.hub_stub import serving
+from tests.support.micro import TINY, write_checkpoint
+
+pytest_plugins = ["tests.support.hub_stub"]
 
 SPEC = RunSpec(model="a", prompt="Hello", gen_length=8, block_length=8, steps=8)
 WEIGHTS = 83_104 * 4
@@ -157,6 +162,24 @@ def test_models_that_are_preloaded_do_not_evict_each_other(folders, pool, memory
     with pytest.raises(InsufficientMemoryError):
         session.preload("tiny-llada")
     assert loaded(pool) == ["a", "b", "c"]
+
+
+@pytest.mark.usefixtures("online")
+def test_a_model_of_the_hub_is_loaded_without_a_run(tmp_path):
+    """Neither block sizes nor a missing chat template matter before there is a prompt."""
+    plain = write_checkpoint(tmp_path / "plain")
+    path = plain / "tokenizer_config.json"
+    config = json.loads(path.read_text("utf-8"))
+    assert config.pop("chat_template")
+    path.write_text(json.dumps(config), "utf-8")
+    models = {"own/block": TINY.parent / "tiny-block", "own/plain": plain}
+    with serving(models) as stub:
+        session = Session({}, Hub(tmp_path / "cache", stub.endpoint))
+        session.preload("own/block")
+        session.preload("own/plain")
+        assert loaded(session._models) == ["own/block", "own/plain"]
+        fresh = Session({}, Hub(tmp_path / "fresh", stub.endpoint))
+        assert fresh.environment(RunSpec(model="own/plain"))["checkpoint"]
 
 
 def test_the_lanes_of_a_race_do_not_evict_each_other(folders, monkeypatch):
