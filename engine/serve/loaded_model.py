@@ -178,7 +178,8 @@ def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
     """The context of policies on a model; each drift profile is measured once."""
 
     def make(calibration: RunSpec, meter: CachePolicy) -> Job:
-        job = make_job(model, calibration, [prompt_ids(calibration, model.tokenizer)])
+        asked = replace(calibration, chat=bool(model.tokenizer.template))
+        job = make_job(model, asked, [prompt_ids(asked, model.tokenizer)])
         return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
 
     def drifts(base: str, quantity: str) -> DriftProfile:

@@ -1,5 +1,6 @@
 """DARE's thresholds: quantiles of drifts, how they are measured, cached and found."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -198,6 +199,16 @@ def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
     again = context.measure("none", "q0")
     assert np.array_equal(again.counts, load(paths[0], 2).counts)
     assert policy_context_of(model, "micro").measure("none", "q0") is again
+
+
+def test_a_model_without_a_chat_template_is_measured_too(folder, monkeypatch):
+    monkeypatch.setattr(drift_meter, "PROBLEMS", 1)
+    path = folder / "tokenizer_config.json"
+    config = json.loads(path.read_text("utf-8"))
+    assert config.pop("chat_template")
+    path.write_text(json.dumps(config), "utf-8")
+    model = ModelPool({"micro": folder}).load(RunSpec(model="micro"))
+    assert policy_context_of(model, "micro").measure("none", "q0").counts.sum() > 0
 
 
 def test_no_layer_is_skipped_by_default():
