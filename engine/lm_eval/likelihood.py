@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.cache.methods.none import exact_logits
 from engine.config.blocks import BlockGrid
-from engine.config.spec import RunSpec
+from engine.config.spec import MAX_LENGTH, RunSpec
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.flops import FlopCounter
@@ -114,12 +114,18 @@ def greedy_check(
     """Whether plain decoding gives exactly the target, its forwards and GFLOPs (Nie et al. 2025).
 
     It decodes one token a step, the most confident one first, in one block of the target's length,
-    or in the blocks of a model with block-causal attention.
+    or in the blocks of a model with block-causal attention. Raises ValueError naming `greedy` if
+    the target is longer than a run.
     """
     info, block = model.adapter.info, len(target)
     if info.block_causal:
         block = spec.block_length
     length = -(-len(target) // block) * block
+    if length > MAX_LENGTH:
+        raise ValueError(
+            f"greedy: a continuation of {len(target)} tokens is longer than the {MAX_LENGTH} of a "
+            "run; leave greedy out"
+        )
     plain = RunSpec(
         model=spec.model, gen_length=length, block_length=block, steps=length, chat=False,
         dtype=spec.dtype, device=spec.device, seed=spec.seed,

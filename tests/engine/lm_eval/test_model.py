@@ -30,7 +30,14 @@ from engine.models.loading.hub import Hub
 from engine.serve.loaded_model import make_job, prompt_ids
 from engine.tiny.corpus import exam_questions
 from tests.support.hub_stub import online, serving  # noqa: F401
-from tests.support.micro import MASK, MicroAdapter, fill, make_info, write_checkpoint
+from tests.support.micro import (
+    MASK,
+    MicroAdapter,
+    configure,
+    fill,
+    make_info,
+    write_checkpoint,
+)
 
 
 @pytest.fixture(scope="module")
@@ -323,6 +330,14 @@ def test_the_greedy_text_is_told_from_another():
     assert not greedy_check(model.model, spec, context, other)[0]
     with pytest.raises(ValueError, match="greedy: 'maybe' is neither"):
         DriftscopeLM("tiny-llada", greedy="maybe")
+
+
+def test_a_continuation_longer_than_a_run_has_no_greedy_check(tmp_path):
+    folder = write_checkpoint(tmp_path / "long")
+    configure(folder, max_sequence_length=4096)
+    model = DriftscopeLM(str(folder), greedy=True, mc_num=1)
+    with pytest.raises(ValueError, match=r"^greedy: a continuation of .* leave greedy out"):
+        model.loglikelihood([Instance("loglikelihood", {}, ("a", " b" * 1_100), 0)])
 
 
 def test_flops_are_those_that_torch_counts():
