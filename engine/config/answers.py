@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-# With commas between groups of three digits, and maybe a fraction; a minus, as hyphen or as sign,
-# directly before it that follows no word.
-_NUMBER = re.compile(r"(?:(?<![\w)])[-\u2212])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?")
+# With commas between groups of three digits, and maybe a fraction, or a fraction alone that follows
+# no word and no point; a minus, as hyphen or as sign, directly before it that follows no word.
+_NUMBER = re.compile(
+    r"(?:(?<![\w)])[-\u2212])?"
+    r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)"
+)
 _WORD = re.compile(r"\w+")
 _STOP = re.compile(r"<\|[a-z_]+\|>")
 DIGITS = 18  # before and after the point that are compared; the rest of a longer one is left out
