@@ -20,7 +20,7 @@ from engine.core.events import PARTS, StepEvent
 from engine.core.files import ASSETS
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelInfo
-from engine.models.loading.families import embedded_models
+from engine.models.loading.families import adapter_class, embedded_models
 from engine.models.loading.random_weights import (
     MINIMUM,
     PUBLISHED,
@@ -33,7 +33,7 @@ from engine.models.tokenizer import Tokenizer
 from engine.record import make_recorder
 from engine.serve.loaded_model import LoadedModel, make_job
 
-HEAD_DIM = 2  # rotary embeddings turn pairs of numbers
+ROTARY_DIM = 2  # rotary embeddings turn pairs of numbers
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,12 @@ class NarrowModel:
         if info.family not in PUBLISHED:
             raise ValueError(f"model: settings are searched for {', '.join(PUBLISHED)} only")
         inner = info.ffn if info.experts is None else info.experts.ffn
-        ffn = max(round(inner * HEAD_DIM / info.head_dim), 1)
-        wide = info.n_heads * HEAD_DIM
-        self.name = random_name(info, d=wide, ffn=ffn, vocab=MINIMUM["vocab"], head=HEAD_DIM)
+        config = PUBLISHED[info.family]  # whose share of turned values the narrow model has
+        known = adapter_class(config).read_info(config)
+        head = ROTARY_DIM * known.head_dim // known.rotary_dim
+        ffn = max(round(inner * head / info.head_dim), 1)
+        wide = info.n_heads * head
+        self.name = random_name(info, d=wide, ffn=ffn, vocab=MINIMUM["vocab"], head=head)
         adapter = random_adapter(random_model_config(self.name), torch.float32, torch.device("cpu"))
         tokenizer = Tokenizer(next(iter(embedded_models(ASSETS).values())))
         # The empty digest keeps calibrations of random weights out of the cache folder.

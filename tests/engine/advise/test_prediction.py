@@ -20,7 +20,8 @@ from engine.config.spec import RunSpec
 from engine.core.drift_codes import DRIFTS
 from engine.core.events import PARTS, StepEvent
 from engine.core.files import ASSETS
-from engine.models.loading.families import read_model_info
+from engine.models.loading.families import adapter_class, read_model_info
+from engine.models.loading.random_weights import PUBLISHED
 from engine.trace.trace import Trace
 
 RATIO = "dllm_cache.recompute_ratio"
@@ -108,6 +109,16 @@ def test_a_run_without_a_schedule_has_as_many_forwards_as_it_is_given(narrow):
     spec = replace(BASE, unmasker="threshold", cache="dual")
     assert len(list(narrow.run(spec, 10, forwards=4))) == 4
     assert len(list(narrow.run(spec, 10, forwards=1))) == 2, "each block needs one"
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_a_model_of_every_family_has_a_narrow_one(family):
+    config = PUBLISHED[family] | {"num_hidden_layers": 2, "n_layers": 2}
+    info = adapter_class(config).read_info(config)
+    length = info.block_size or 16
+    spec = RunSpec(prompt="x", gen_length=length, block_length=length, steps=4)
+    first = next(NarrowModel(info).run(spec, 10))
+    assert len(first.rows) == info.layers == 2
 
 
 def test_a_step_has_rows_for_the_whole_canvas(narrow):
