@@ -8,7 +8,6 @@ from pathlib import Path
 
 from engine import catalog
 from engine.batch.prompts import (
-    MAX_SHOTS,
     Prompt,
     decoded,
     drawn_prompts,
@@ -16,7 +15,7 @@ from engine.batch.prompts import (
     typed_prompts,
 )
 from engine.config.knobs import Scalar, describe_fields, text_knobs
-from engine.config.spec import RunSpec
+from engine.config.spec import MAX_SHOTS, RunSpec
 from engine.tiny.corpus import families
 
 DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config.spec import MAX_PROMPT_CHARS, MAX_PROMPT_FILE_BYTES
+from engine.config.spec import MAX_PROMPT_CHARS, MAX_PROMPT_FILE_BYTES, MAX_SHOTS
 from engine.config.validation import check_texts
 from engine.tiny.corpus import exam_questions, families
 
 MAX_PROMPTS = 2_000
 MAX_ANSWER_CHARS = 500
-MAX_SHOTS = 8
 FIELDS = ("prompt", "answer")
 
 

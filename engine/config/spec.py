@@ -30,6 +30,7 @@ MAX_PROMPT_FILE_BYTES = 16_000_000  # of a file with prompts
 MAX_LENGTH = 1_024
 MAX_SUFFIX_CHARS = 400
 MAX_PROBES = 64
+MAX_SHOTS = 8  # worked examples before a problem
 MAX_SPEC_BYTES = 64_000
 MAX_DEPTH = 8  # nesting of JSON; a spec needs 4 levels
 AUTO_DTYPE = "auto"

@@ -16,7 +16,7 @@ import gradio as gr
 from gradio.utils import get_upload_folder
 
 from engine.config.answers import fitting_length
-from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, RaceSpec, RunSpec
+from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, MAX_SHOTS, RaceSpec, RunSpec
 from engine.core.events import Event, RunFinished, RunStarted
 from inspector.files import export
 from inspector.form.settings import Form
@@ -45,7 +45,6 @@ RESERVED = (  # query keys that are not settings
     "view", "deep_link", "logs", "lesson", "cursor", "look", "show", "align", "colour", "branch",
     "recorded",
 )  # fmt: skip
-MAX_SHOTS = 8
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
     "over": set(),

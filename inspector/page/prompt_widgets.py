@@ -7,7 +7,8 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from inspector.handlers.page_handlers import MAX_SHOTS, Handlers
+from engine.config.spec import MAX_SHOTS
+from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED, PromptSources
 from inspector.page.run_tab import FLAG, PRIVATE, RAW
 

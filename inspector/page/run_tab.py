@@ -13,6 +13,7 @@ import gradio as gr
 from gradio.components import Component
 from gradio.events import Dependency
 
+from engine.config.spec import MAX_SHOTS
 from inspector import static_files
 from inspector.form.model_picker import build_model_picker, refreshed_models
 from inspector.form.presets import CHECK_CHOICE_JS, Presets
@@ -20,7 +21,7 @@ from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
 from inspector.handlers.estimates import EstimateService
 from inspector.handlers.file_service import RECORDED, FileService
-from inspector.handlers.page_handlers import BUTTONS, MAX_SHOTS, RUNS, Handlers
+from inspector.handlers.page_handlers import BUTTONS, RUNS, Handlers
 from inspector.handlers.view_service import ViewService
 from inspector.page_data import messages
 from inspector.page_data.messages import to_json
