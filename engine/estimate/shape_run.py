@@ -32,6 +32,15 @@ class _Counted(NamedTuple):
     work: WorkCounter
 
 
+class _ShapeView(StepView):
+    """The view of a step whose positions are not known on the meta device."""
+
+    @property
+    def logit_rows(self) -> Tensor:
+        """As StepView, but unshifted on the meta device, where arithmetic takes half a ms."""
+        return self.needs if self.needs.is_meta else super().logit_rows
+
+
 class CountedForwards:
     """The forwards of one branch, without values; takes the place of CapturedForwards.
 
@@ -109,6 +118,11 @@ class ShapeDenoiser(Denoiser):
         branch = super()._branch(index)
         forwards: Any = CountedForwards(self.job.adapter, branch.store, branch.policy)
         return replace(branch, forwards=forwards)
+
+    def _view(
+        self, block: slice, block_index: int, block_step: int, fills: slice | None = None
+    ) -> StepView:
+        return _ShapeView(**vars(super()._view(block, block_index, block_step, fills)))
 
     def _logits(self, view: StepView, counter: FlopCounter) -> tuple[StepPlan, Tensor]:
         work = WorkCounter.of(self.run.info, self.job.adapter.dtype)
