@@ -7,18 +7,14 @@ from tests.support.launched import start
 
 SCRIPT = """
 import json
+import os
 from engine.distributed.processes import Processes
-with Processes(wait_s=20) as processes:
+with Processes(wait_s=60) as processes:
     own = list(processes.share(5))
     found = processes.gather(own)
     processes.add("done", len(own))
     processes.barrier()
-    print(json.dumps([processes.rank, found, processes.add("done", 0)]))
-"""
-DYING = """
-import os
-from engine.distributed.processes import Processes
-with Processes(wait_s=60) as processes:
+    print(json.dumps([processes.rank, found, processes.add("done", 0)]), flush=True)
     processes.barrier()
     if processes.rank == 1:
         os._exit(3)
@@ -26,18 +22,26 @@ with Processes(wait_s=60) as processes:
 """
 
 
-def test_two_processes_share_everything_once_and_all_have_the_results():
-    for rank, process in enumerate(start(2, "-c", SCRIPT)):
-        out, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err
+@pytest.fixture(scope="module")
+def ended():
+    """What two processes print, say and return, of which the second dies after both have printed.
+
+    tests/engine/evaluate/test_shared_exam.py has two that both end well.
+    """
+    processes = start(2, "-c", SCRIPT)
+    return [(*one.communicate(timeout=60), one.returncode) for one in processes]
+
+
+def test_two_processes_share_everything_once_and_all_have_the_results(ended):
+    for rank, (out, err, _) in enumerate(ended):
+        assert out, err
         assert json.loads(out) == [rank, [[0, 2, 4], [1, 3]], 5]
 
 
-def test_a_process_that_dies_ends_the_wait_of_the_others():
-    main, dead = start(2, "-c", DYING)
-    _, err = main.communicate(timeout=40)
-    assert dead.wait(10) == 3
-    assert main.returncode == 1
+def test_a_process_that_dies_ends_the_wait_of_the_others(ended):
+    (_, err, code), (_, _, dead) = ended
+    assert dead == 3
+    assert code == 1
     assert "process 0 of 2 lost another one" in err
 
 
