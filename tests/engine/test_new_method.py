@@ -58,7 +58,7 @@ def test_the_examples_of_the_readme_pass_the_tests_of_all_methods(tmp_path):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-rp", "-p", "no:xdist", "-p", "no:cacheprovider",
-         "-k", " or ".join((*EXAMPLES, *WHOLE)), *files_covering_methods()],
+         "--assert=plain", "-k", " or ".join((*EXAMPLES, *WHOLE)), *files_covering_methods()],
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = ran.stdout.splitlines()
