@@ -9,10 +9,9 @@ import weakref
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from engine.generate.capture.capturers import TapeCapturer
-from tests.support.counting_device import unwrapped
+from tests.support.counting_device import mapped, tensors_in, unwrapped
 
 FREED = "a replayed operation reads memory that was freed"
 
@@ -38,14 +37,12 @@ class Tape(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        kept = tree_map(self._operand, (args, kwargs))
+        kept = mapped(self._operand, (args, kwargs))
         out = func(*args, **kwargs)
-        inside = {memory_id(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
-        fresh = [
-            x for x in tree_leaves(out) if isinstance(x, Tensor) and memory_id(x) not in inside
-        ]
-        self._made |= {id(x): x for x in tree_leaves(out) if isinstance(x, Tensor)}
-        self.calls.append((func, kept, out, {id(x) for x in fresh}))
+        inside, results = set(map(memory_id, tensors_in((args, kwargs)))), tensors_in(out)
+        self._made |= {id(x): x for x in results}
+        fresh = {id(x) for x in results if memory_id(x) not in inside}
+        self.calls.append((func, kept, results, fresh))
         return out
 
     def _operand(self, value):
@@ -59,8 +56,8 @@ class Tape(TorchDispatchMode):
         """Whether the memory of a tensor was allocated by a recorded operation."""
         return any(
             id(x) in fresh and memory_id(x) == memory_id(tensor)
-            for _, _, out, fresh in self.calls
-            for x in tree_leaves(out)
+            for _, _, results, fresh in self.calls
+            for x in results
         )
 
     def undo(self) -> None:
@@ -71,11 +68,11 @@ class Tape(TorchDispatchMode):
         self._before.clear()
 
     def replay(self) -> None:
-        for func, kept, out, fresh in self.calls:
-            args, kwargs = tree_map(lambda x: x.get() if isinstance(x, Outside) else x, kept)
-            again = func(*args, **kwargs)
-            for old, new in zip(tree_leaves(out), tree_leaves(again), strict=True):
-                if isinstance(old, Tensor) and id(old) in fresh:
+        for func, kept, results, fresh in self.calls:
+            args, kwargs = mapped(lambda x: x.get() if isinstance(x, Outside) else x, kept)
+            again = tensors_in(func(*args, **kwargs))
+            for old, new in zip(results, again, strict=True):
+                if id(old) in fresh:
                     old.copy_(new)
 
 
