@@ -84,19 +84,19 @@ def test_a_plain_lane_with_other_settings_is_run(change, names, press, form, val
 
 
 def test_a_stop_keeps_what_was_run_and_continue_does_the_rest(press, tab, request_of):
-    running = press(text="\n".join(map(str, range(20))))  # longer than a stop takes
+    running = press(text="\n".join(map(str, range(12))))  # longer than a stop takes
     for document in running:
         if document["done"] >= 2:
             tab.stop(request_of())
     assert document["state"] == "stopped"
     kept = document["done"]
-    assert 2 <= kept < 40
+    assert 2 <= kept < 24
     before = json.loads(tab.rows([document["batch"], 0]))["rows"][:kept]
     buttons = tab.idle(request_of(), json.dumps(document))
     assert [one["interactive"] for one in buttons] == [True, True, True, False]
     *_, (last, *_) = tab.go_on(request_of(), json.dumps(document))
     last = json.loads(last)
-    assert (last["state"], last["done"]) == ("done", 40)
+    assert (last["state"], last["done"]) == ("done", 24)
     assert json.loads(tab.rows([last["batch"], 0]))["rows"][:kept] == before
     buttons = tab.idle(request_of(), json.dumps(last))
     assert [one["interactive"] for one in buttons] == [True, True, False, False]

@@ -144,7 +144,7 @@ def test_every_reason_uses_known_conditions_and_placeholders(name):
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def test_a_race_with_any_method_gives_the_views_of_the_page(session, pair):
-    plain = replace(small_race(session, gen_length=16, block_length=8, steps=16).a, record="layers")
+    plain = replace(small_race(session, gen_length=8, block_length=4, steps=8).a, record="layers")
     changes = [{"unmasker" if name in unmaskers() else "cache": name} for name in pair]
     lanes = [replace(plain, **one) for one in (changes * 2)[:2]]
     for trace in collect_traces(session.race(RaceSpec(*lanes))).values():
