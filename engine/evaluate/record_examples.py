@@ -40,6 +40,11 @@ LESSONS: dict[str, dict[str, Any]] = {
     "dual": {"cache": "dual"},
     "dllm_25_5": {"cache": "dllm_cache"},
     "dllm_25_50": {"cache": "dllm_cache", "dllm_cache.response_interval": 50},
+    "dllm_25_2_0": {
+        "cache": "dllm_cache",
+        "dllm_cache.response_interval": 2,
+        "dllm_cache.recompute_ratio": 0.0,
+    },
     "dllm_100_20_0": {
         "cache": "dllm_cache",
         "dllm_cache.prompt_interval": 100,

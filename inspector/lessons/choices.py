@@ -27,6 +27,7 @@ class Choice(NamedTuple):
 DLLM_CHOICES = (
     Choice("prompt every 25 steps, answer every 5", "dllm_25_5"),
     Choice("prompt every 25 steps, answer every 50", "dllm_25_50"),
+    Choice("prompt every 25, answer every 2, nothing between", "dllm_25_2_0"),
     Choice("prompt every 100, answer every 20, nothing between", "dllm_100_20_0"),
 )
 THRESHOLD_CHOICES = (

@@ -122,13 +122,13 @@ LESSONS = (
         "clocks", "Refresh clocks (dLLM-Cache)",
         "Recomputing at fixed intervals: what it saves, and when the text changes.",
         6,
-        "Put each of the three settings in lane B. For each, look at Refresh schedule, then at "
+        "Put each of the four settings in lane B. For each, look at Refresh schedule, then at "
         "Compare.",
         "The longer an interval, the fewer refreshes of its part the schedule shows. Fewer "
         "refreshes of the answer need not change the text earlier: what is recomputed between "
         "them counts as well. The first two settings recompute the quarter of the answer whose V "
-        "changed most, the third none of it; layer 1 is recomputed in every step. Compare shows "
-        "the share of token-layers recomputed; in the lanes, ≠ marks the tokens that changed.",
+        "changed most, the other two none of it; layer 1 is recomputed in every step. Compare "
+        "shows the share of token-layers recomputed; in the lanes, ≠ marks the tokens that changed.",
         "Which setting recomputes least, among those that change no token?",
         ("plain", "dllm_25_5"), "choices", "schedule", {"lane": "b", "step": 20, "layer": 4},
         "choice", cheapest_faithful, DLLM_CHOICES,
