@@ -60,7 +60,7 @@ def mean_agreement(row: Mapping[str, Any]) -> str:
     Empty if the row has another vocabulary.
     """
     shares = [found["agreement"] for found in row["families"].values()]
-    return "" if None in shares else f"{fmean(shares):.1%}"
+    return "" if None in shares else f"{100 * fmean(shares):.1f} %"
 
 
 def problem_counts(row: Mapping[str, Any]) -> str:

@@ -130,7 +130,7 @@ def complete(
     if rows is not None:
         share = rows.share if given.share is None else given.share
         source = rows.default if given.share is None else given.source or "as given"
-        words.append(f"{rows.what}. Assumed: {share:.1%} ({source}).")
+        words.append(f"{rows.what}. Assumed: {100 * share:.1f} % ({source}).")
     if policy.rows_by_order(info, spec.block_length):
         words.append(
             "The rows that the cache computes depend on the order in which a block's tokens are "

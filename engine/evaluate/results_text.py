@@ -161,9 +161,10 @@ def _padding(rows: Sequence[Row]) -> str:
     plain = rows[0]["families"].values()
     share = sum(one["tokens"] for one in plain) / sum(one["positions"] for one in plain)
     return (
-        f"On the exam {share:.0%} of the positions are text, the others follow its end. On the "
-        f"timed task a run of dual cache with threshold 0.9 is {speed['speed_up']:.1f}x as fast as "
-        f"plain decoding, and {speed['text_speed_up']:.1f}x up to the end of the text."
+        f"On the exam {100 * share:.0f} % of the positions are text, the others follow its end. On "
+        "the timed task a run of dual cache with threshold 0.9 is "
+        f"{speed['speed_up']:.1f} times as fast as plain decoding, and "
+        f"{speed['text_speed_up']:.1f} times up to the end of the text."
     )
 
 
@@ -174,10 +175,10 @@ def _early_stopping(blocks: Mapping[str, Sequence[Row]]) -> str:
     early = slow["nfe"] * slow["ms_per_step"] / (fast["nfe"] * fast["ms_per_step"])
     return (
         f"Stopping at the end of the text alone takes plain decoding from {slow['nfe']:.0f} to "
-        f"{fast['nfe']:.0f} forwards on the timed task and makes it {early:.1f}x as fast. Guided "
-        f"decoding always stops there, so it is compared under `fill_safe` only: `guided` needs "
-        f"{guided['nfe']:.0f} forwards there, and its run is {guided['speed_up']:.2f}x as fast as "
-        "that of plain decoding."
+        f"{fast['nfe']:.0f} forwards on the timed task and makes it {early:.1f} times as fast. "
+        "Guided decoding always stops there, so it is compared under `fill_safe` only: `guided` "
+        f"needs {guided['nfe']:.0f} forwards there, and its run is {guided['speed_up']:.2f} times "
+        "as fast as that of plain decoding."
     )
 
 
@@ -190,7 +191,7 @@ def pace(rows: Sequence[Row]) -> str:
     lines = [
         (
             row["model"], row["label"], row["problems"], f"{row['positions']:.0f}",
-            f"{row['tokens']:.1f}", f"{row['tokens'] / row['positions']:.0%}",
+            f"{row['tokens']:.1f}", f"{100 * row['tokens'] / row['positions']:.0f} %",
             f"{row['text_nfe']:.1f}", f"{row['tokens'] / row['text_nfe']:.2f}",
         )
         for row in rows

@@ -128,7 +128,8 @@ LESSONS = (
         "refreshes of the answer need not change the text earlier: what is recomputed between "
         "them counts as well. The first two settings recompute the quarter of the answer whose V "
         "changed most, the other two none of it; layer 1 is recomputed in every step. Compare "
-        "shows the share of token-layers recomputed; in the lanes, ≠ marks the tokens that changed.",
+        "shows the share of token-layers recomputed; in the lanes, ≠ marks the tokens that "
+        "changed.",
         "Which setting recomputes least, among those that change no token?",
         ("plain", "dllm_25_5"), "choices", "schedule", {"lane": "b", "step": 20, "layer": 4},
         "choice", cheapest_faithful, DLLM_CHOICES,

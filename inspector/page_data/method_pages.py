@@ -141,7 +141,7 @@ def _cells(row: Row, rule: str) -> list[str]:
         f"{speed['nfe']:.0f}",
         f"{speed['text_nfe']:.0f}",
         f"{speed['gflops_per_position']:.2f}",
-        f"{speed['recomputed']:.0%}",
+        f"{100 * speed['recomputed']:.0f} %",
         *("–" if ratio is None else f"{ratio:.2f}×" for ratio in ratios),
     ]
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -131,6 +132,16 @@ def test_measured_rows_are_those_of_the_method_after_the_baseline():
     assert "DARE-O on dual cache" in shown("dual")
     assert shown("frechet") is shown("certainty") is None
     assert all(page["measured"] is None for page in pages(None).values())
+
+
+def test_percents_of_the_measurements_are_written_in_one_way():
+    cells = [
+        cell
+        for page in pages().values() if page["measured"]
+        for row in page["measured"]["rows"] for cell in row if "%" in cell
+    ]  # fmt: skip
+    assert len(cells) > 50
+    assert [cell for cell in cells if not re.search(r"\d %( †)?$", cell)] == []
 
 
 def test_guided_is_shown_beside_plain_decoding_by_its_rule_only():

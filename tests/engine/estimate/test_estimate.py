@@ -192,7 +192,7 @@ def test_assumptions_are_said_where_data_decides_and_only_there():
     assert found["steps"] == pytest.approx(64 / 3, abs=1)
     words = " ".join(found["assumed"])
     assert "3 a forward" in words
-    assert "5.0%" in words
+    assert "5.0 %" in words
 
 
 @pytest.mark.parametrize(

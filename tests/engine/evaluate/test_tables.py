@@ -365,4 +365,4 @@ def test_pace_counts_text_alone():
         if one.startswith("| m ")
     )  # fmt: skip
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells == ["m", "Sums", "2", "32", "12.0", "38%", "4.0", "3.00"]
+    assert cells == ["m", "Sums", "2", "32", "12.0", "38 %", "4.0", "3.00"]
