@@ -1,7 +1,7 @@
 """The number format `auto`: bfloat16 where it is faster and costs no right answers, else float32.
 
 On a GPU it is bfloat16, unless the GPU emulates it. On a CPU it is bfloat16 if a forward pass with
-the model's sizes is measured GAIN times faster in it, and if the model's exam (`exam.json`) has
+the model's sizes is measured GAIN times as fast in it, and if the model's exam (`exam.json`) has
 settings in both formats of which none loses more than TOLERANCE of its problems in bfloat16.
 """
 
@@ -59,7 +59,7 @@ class NumberFormats:
 
     Args:
         resolver: finds the checkpoint of a model.
-        measure: the times that a forward pass in bfloat16 is faster than in float32.
+        measure: how many times as fast a forward pass is in bfloat16 as in float32.
     """
 
     def __init__(self, resolver: ModelResolver, measure: Speedup | None = None) -> None:
@@ -106,7 +106,7 @@ class NumberFormats:
 
 
 def bfloat16_speedup(info: ModelInfo) -> float:
-    """The times that an exact forward pass is faster in bfloat16 than in float32 on this CPU.
+    """How many times as fast an exact forward pass is in bfloat16 as in float32 on this CPU.
 
     A model with random weights and the sizes of `info`, but LAYERS layers and a small vocabulary,
     computes ROWS positions.

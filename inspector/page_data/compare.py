@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,9 +115,9 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     same_start = both[0].meta["spec"].get("start") == both[1].meta["spec"].get("start")
     comparable = same_start and all(map(timed, both)) and foreign.same_clock(*both)
     if times[0] and times[1] and comparable:
-        out["speedup"] = _times_faster(times[0], times[1])
+        out["speedup"] = _speedup(times[0], times[1], out["forwards"])
         ms_a, ms_b = map(_text_ms, both, known)
-        out["text_speedup"] = _times_faster(ms_a, ms_b) if ms_a and ms_b else None
+        out["text_speedup"] = _speedup(ms_a, ms_b, out["text_forwards"]) if ms_a and ms_b else None
     if out["same_vocabulary"]:
         out |= _agreement(*ids)
     else:
@@ -127,10 +127,14 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     return out
 
 
-def _times_faster(ms_a: float, ms_b: float) -> float | None:
-    """How many times faster lane B is; None beyond the largest number, which JSON does not have."""
+def _speedup(ms_a: float, ms_b: float, forwards: Sequence[float | None]) -> float | None:
+    """The time of lane A over that of lane B.
+
+    None if each lane took a single forward, whose time varies too much from run to run, or beyond
+    the largest number, which JSON does not have.
+    """
     found = ms_a / ms_b
-    return round(found, 3) if math.isfinite(found) else None
+    return round(found, 3) if math.isfinite(found) and list(forwards) != [1, 1] else None
 
 
 def _text_ms(trace: Trace, cost: tuple[int, float] | None) -> float | None:

@@ -144,7 +144,7 @@ def test_a_short_race_is_recorded_by_itself(small):
         "tabs => tabs.map((tab) => tab.dataset.tab)"
     ) == ["experts", "error", "lens", "guider"]
     assert small.text("[data-lane=a] [data-stats]") == took
-    assert "faster" in small.text("[data-headline]")
+    assert "times as fast" in small.text("[data-headline]")
 
 
 def test_a_run_that_is_gone_is_not_read_for_ever(app, new_page):

@@ -148,6 +148,17 @@ def test_swapping_the_lanes_gives_the_reciprocal():
     assert one["right"] == [None, None]
 
 
+def test_two_runs_of_a_single_forward_have_no_ratio():
+    a, b = hand_made([1, 2], total_ms=100), hand_made([1, 2], total_ms=25)
+    found = compare.summarise({"a": a, "b": b}, None)
+    assert (found["speedup"], found["text_forwards"], found["text_speedup"]) == (4, [1, 1], None)
+    for trace in (a, b):
+        trace.meta["metrics"]["forwards"] = 1
+    assert compare.summarise({"a": a, "b": b}, None)["speedup"] is None
+    b.meta["metrics"]["forwards"] = 2
+    assert compare.summarise({"a": a, "b": b}, None)["speedup"] == 4
+
+
 def test_the_ratio_of_the_text_stops_at_its_last_token(session):
     traces = collect_traces(session.race(small_race(session, gen_length=48, steps=48)))
     found = compare.summarise(traces, None)

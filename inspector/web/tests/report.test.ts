@@ -38,29 +38,48 @@ test("lanes of two models name both", () => {
 });
 
 test("a finished race is told by its speed-up", () => {
-  assert.equal(headline(finished(), NO_FRAMES), "Lane B is 2.0× faster");
-  assert.equal(headline(finished({ speedup: 0.5 }), NO_FRAMES), "Lane B is 2.0× slower");
+  assert.equal(headline(finished(), NO_FRAMES), "Lane B is 2.0 times as fast");
+  assert.equal(
+    headline(finished({ speedup: 0.5 }), NO_FRAMES),
+    "Lane B is slower: 0.5 times as fast",
+  );
 });
 
 test("a ratio that rounds to 1.0 is about equal, on both sides of 1", () => {
   assert.deepEqual([1, 1.049, 0.96].map(ratio), ["about equal", "about equal", "about equal"]);
-  assert.deepEqual([1.06, 0.94, 12.4].map(ratio), ["1.1× faster", "1.1× slower", "12× faster"]);
+  assert.deepEqual([1.06, 0.94, 12.4].map(ratio), [
+    "1.1 times as fast",
+    "0.94 times as fast",
+    "12 times as fast",
+  ]);
 });
 
 test("lanes of equal speed are about equal", () => {
   const found = finished({ speedup: 0.98, text_speedup: 1.5 });
   assert.equal(
     headline(found, NO_FRAMES),
-    "Lane B is about equal in speed; up to the end of the text 1.5× faster",
+    "Lane B is about equal in speed; up to the end of the text 1.5 times as fast",
   );
+});
+
+test("two runs of a single forward have no ratio", () => {
+  const short = "Each lane takes a single forward: too short to compare their times";
+  const one = { speedup: null, forwards: [1, 1] };
+  assert.equal(headline(finished(one), NO_FRAMES), short);
+  const rules = { end_of_text: ["official", "fill_safe"] };
+  assert.equal(
+    headline(finished({ ...one, ...rules }), NO_FRAMES),
+    short + ". Unequal end-of-text rules: A official, B fill_safe",
+  );
+  assert.equal(headline(finished({ speedup: null, forwards: [1, 2] }), NO_FRAMES), "");
 });
 
 test("lane B is not only faster if it is wrong where lane A is right", () => {
   const wrong = { right: [true, false], same_answer: false };
-  assert.equal(headline(finished(wrong), NO_FRAMES), "Lane B is 2.0× faster, but wrong");
+  assert.equal(headline(finished(wrong), NO_FRAMES), "Lane B is 2.0 times as fast, but wrong");
   assert.equal(
     headline(finished({ ...wrong, speedup: 0.5 }), NO_FRAMES),
-    "Lane B is 2.0× slower, and wrong",
+    "Lane B is slower: 0.5 times as fast, and wrong",
   );
 });
 
@@ -71,14 +90,14 @@ test("lane B is called wrong only where lane A is known to be right", () => {
     [true, true],
     [false, true],
   ]) {
-    assert.equal(headline(finished({ right }), NO_FRAMES), "Lane B is 2.0× faster");
+    assert.equal(headline(finished({ right }), NO_FRAMES), "Lane B is 2.0 times as fast");
   }
 });
 
 test("unequal rules for the end of the text are told, also without times", () => {
   const rules = { end_of_text: ["official", "fill_safe"] };
   const words = "Unequal end-of-text rules: A official, B fill_safe";
-  assert.equal(headline(finished(rules), NO_FRAMES), "Lane B is 2.0× faster. " + words);
+  assert.equal(headline(finished(rules), NO_FRAMES), "Lane B is 2.0 times as fast. " + words);
   assert.equal(headline(finished({ ...rules, speedup: null }), NO_FRAMES), words);
 });
 
@@ -169,7 +188,7 @@ test("a time per step that is rounded up to a second is in seconds", () => {
 });
 
 test("large numbers have separators everywhere", () => {
-  assert.equal(ratio(30_000), "30,000× faster");
+  assert.equal(ratio(30_000), "30,000 times as fast");
   const told = chips(finished({ text_forwards: [2000, 1500] }));
   assert.equal(told[1], "1,500 instead of 2,000 up to the end of the text");
 });

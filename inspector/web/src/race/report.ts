@@ -30,7 +30,7 @@ export const STATES: Record<string, string | undefined> = {
 
 const KINDS = ["full", "partial", "reuse", "frozen"];
 
-/** The line under the state: progress of a running race, else how much faster lane B was. */
+/** The line under the state: progress of a running race, else how fast lane B was beside lane A. */
 export function headline(store: Store, frames: Frames): string {
   if ((store.live && !store.pending) || store.state === "stopped") return progress(store, frames);
   return store.summary ? comparison(store.summary) : "";
@@ -48,26 +48,32 @@ function progress(store: Store, frames: Frames): string {
 function comparison(found: Summary): string {
   if (found.apart) return found.apart;
   const rules = unequalRules(found);
-  if (found.speedup === null) return rules;
+  if (found.speedup === null) return [shortWords(found), rules].filter(Boolean).join(". ");
   const text = found.text_speedup ? "; up to the end of the text " + ratio(found.text_speedup) : "";
   return "Lane B is " + speed(found.speedup, found.right) + text + (rules && ". " + rules);
 }
 
+/** Why two runs have no ratio of times, if it is their length. */
+function shortWords({ forwards }: Summary): string {
+  const single = forwards.length === 2 && forwards.every((count) => count === 1);
+  return single ? "Each lane takes a single forward: too short to compare their times" : "";
+}
+
 function speed(speedup: number, [rightA, rightB]: Summary["right"]): string {
   const words = ratio(speedup);
-  const whole = words === EQUAL ? EQUAL + " in speed" : words;
+  const slower = speedup < 1 && words !== EQUAL;
+  const whole = words === EQUAL ? EQUAL + " in speed" : (slower ? "slower: " : "") + words;
   if (rightA !== true || rightB !== false) return whole;
-  return whole + (speedup < 1 && words !== EQUAL ? ", and wrong" : ", but wrong");
+  return whole + (slower ? ", and wrong" : ", but wrong");
 }
 
 const EQUAL = "about equal";
 
-/** A speed-up in words, for instance "2.5× faster"; below 1 it is slower. */
+/** A speed-up in words, for instance "2.5 times as fast". */
 export function ratio(speedup: number): string {
-  const times = speedup >= 1 ? speedup : 1 / speedup;
-  const text = times < 10 ? times.toFixed(1) : number(times, 0);
-  if (text === "1.0") return EQUAL;
-  return text + "× " + (speedup >= 1 ? "faster" : "slower");
+  if (Math.max(speedup, 1 / speedup).toFixed(1) === "1.0") return EQUAL;
+  const large = speedup < 10 ? speedup.toFixed(1) : number(speedup, 0);
+  return (speedup < 1 ? number(speedup) : large) + " times as fast";
 }
 
 function unequalRules(found: Summary): string {
