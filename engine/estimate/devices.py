@@ -20,9 +20,10 @@ SPARSE = "NVIDIA {} data sheet (with sparsity: twice)"
 ASSUMED = (
     f"Assumed of a GPU: {100 * EFFICIENCY:.0f} % of the published dense FLOP/s are reached, as "
     "plain decoding of LLaDA-8B-Base reaches of an RTX 4090 in Table 1 of dLLM-Cache (16.12 "
-    "TFLOPs at 7.32 tokens/s: 118 of 165 TFLOP/s). The published bandwidth is taken in full, and launches of "
-    "kernels take no time: a step with few rows takes longer than predicted. On an H200, steps of "
-    "LLaDA-8B's sizes took this engine 1.2 times (plain decoding) to 1.7 times (SPA-Cache) as long."
+    "TFLOPs at 7.32 tokens/s: 118 of 165 TFLOP/s). The published bandwidth is taken in full, and "
+    "launches of kernels take no time: a step with few rows takes longer than predicted. On an "
+    "H200, steps of LLaDA-8B's sizes took this engine 1.2 times (plain decoding) to 1.7 times "
+    "(SPA-Cache) as long."
 )
 ROOFLINE = (
     "A step takes the longer of two times, its FLOPs at the rate of products and its bytes at the "

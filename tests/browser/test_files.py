@@ -169,6 +169,19 @@ def where(race):
     return {name: node.get_attribute(f"data-{name}") for name in CURSOR}
 
 
+def test_a_link_whose_plan_is_refused_does_not_say_press_run(app, new_page):
+    race = new_page().open(app.link(prompt=""))
+    note = race.page.locator("[data-linked]")
+    note.get_by_text("they cannot be run: the plan says why").wait_for()
+    assert race.page.locator("[data-linked-key]").is_hidden()
+    race.settings()
+    race.page.locator("#ds-prompt textarea").fill("How much is 2 + 2?")
+    note.get_by_text("Press Run to see their race").wait_for()
+    race.page.locator("[data-linked-key]:not([disabled])").click()
+    race.over()
+    race.wait_state("done")
+
+
 def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
     first = new_page().open(app.url)
     show(first, "drift")

@@ -7,6 +7,7 @@ import {
   missingWords,
   readBranch,
   readLink,
+  refusedWords,
   showKey,
   viewLink,
   worthSaying,
@@ -143,6 +144,14 @@ test("a link to another race says that it has to be run", () => {
   assert.match(left("?seed=2"), /^This link brings the settings above\. Press Run/);
   assert.equal(left("?b.cache=dual&seed=1&look=drift"), "");
   assert.equal(left("?seed=2&look=drift", { state: "done" }), "");
+});
+
+test("a link whose settings cannot be run says so", () => {
+  assert.match(refusedWords(readLink("?seed=2")), /^This link brings the settings above, but they/);
+  assert.match(
+    refusedWords(readLink("?seed=2&look=drift")),
+    /^This link shows the view “Drift” of a run with the settings above, but they cannot be run:/,
+  );
 });
 
 test("a link to a branch says that it has to be run, one after the other", () => {

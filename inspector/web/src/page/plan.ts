@@ -4,7 +4,7 @@ import { make, part, reachable } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
 import { visibleLines } from "../base/pieces.ts";
-import { tellQuestion } from "../race/events.ts";
+import { tellPlanned, tellQuestion } from "../race/events.ts";
 import type { LaneName } from "../race/messages.ts";
 import { EstimatePart, type Choices } from "./estimate.ts";
 import { installGlossary, termNodes } from "./glossary.ts";
@@ -59,6 +59,8 @@ function planRow(row: PlanRow, seen: Set<string>): HTMLElement {
 export class Plan {
   /** Null until the first plan is there. */
   private question: string | null = null;
+  /** Whether the settings can be run; null until the first plan is there. */
+  private runnable: boolean | null = null;
   private readonly field: HTMLInputElement;
   private readonly estimate: EstimatePart;
   private gathering = false;
@@ -73,6 +75,7 @@ export class Plan {
     });
     document.addEventListener("driftscope-asking", () => {
       if (this.question !== null) tellQuestion(this.question);
+      if (this.runnable !== null) tellPlanned(this.runnable);
     });
     document.addEventListener("driftscope-changed", () => this.gather());
     this.find("[data-dice]").addEventListener("click", () => component.trigger("click"));
@@ -97,6 +100,8 @@ export class Plan {
   private show(): void {
     const plan = readJson(this.component.props.value) as PlanDocument | null;
     if (!plan) return;
+    this.runnable = plan.ok;
+    tellPlanned(plan.ok);
     const refusal = this.find("[data-error]");
     refusal.hidden = plan.ok;
     refusal.textContent = plan.ok ? "" : "Cannot run. " + plan.error;

@@ -6,16 +6,18 @@ declare global {
     "driftscope-over": CustomEvent<null>;
     /** A setting has changed, by hand or by the page. */
     "driftscope-changed": CustomEvent<null>;
-    /** The race has started, and asks for the question of the settings. */
+    /** The race has started, and asks for the question of the settings and for their plan. */
     "driftscope-asking": CustomEvent<null>;
     /** The question of the settings, that is, of the next run. */
     "driftscope-question": CustomEvent<string>;
+    /** Whether the settings can be run. */
+    "driftscope-planned": CustomEvent<boolean>;
     /** The lanes on the page, in words, if they are not those of the settings; else empty. */
     "driftscope-standing": CustomEvent<string>;
   }
 }
 
-/** Ask for the question of the settings, which may have been told before anyone listened. */
+/** Ask for the question of the settings and for their plan, which may have been told before anyone listened. */
 export function askQuestion(): void {
   document.dispatchEvent(new CustomEvent("driftscope-asking"));
 }
@@ -23,6 +25,11 @@ export function askQuestion(): void {
 /** Tell the other components the question of the settings. */
 export function tellQuestion(detail: string): void {
   document.dispatchEvent(new CustomEvent("driftscope-question", { detail }));
+}
+
+/** Tell the other components whether the settings can be run. */
+export function tellPlanned(detail: boolean): void {
+  document.dispatchEvent(new CustomEvent("driftscope-planned", { detail }));
 }
 
 /** Tell the other components which lanes stand on the page. */

@@ -192,6 +192,13 @@ export function worthSaying(left: Missing, { invalid, recordable, seen }: Standi
   return !seen && !(left.press === "run" && invalid);
 }
 
+/** What a link shows whose settings cannot be run, in words. */
+export function refusedWords(wanted: Wanted): string {
+  const view = wanted.look ? `the view “${VIEWS[wanted.look].title}” of a run with ` : "";
+  const shows = view ? "shows " + view : "brings ";
+  return `This link ${shows}the settings above, but they cannot be run: the plan says why. Change them, then press Run.`;
+}
+
 /** What is left to press, in words; `before` are the steps of the runs that each lane continues. */
 export function missingWords(
   wanted: Wanted,

@@ -9,6 +9,7 @@ import {
   missingWords,
   readLink,
   RECORD_KEYS,
+  refusedWords,
   showKey,
   viewLink,
   worthSaying,
@@ -30,6 +31,8 @@ export class LinkedView {
   private left: Missing | null = null;
   /** Whether the run of the link was on the page: its note does not come back with another run. */
   private seen = false;
+  /** The settings cannot be run. */
+  private refused = false;
   /** The key Run whose state is followed. */
   private watched: HTMLElement | null = null;
 
@@ -48,6 +51,10 @@ export class LinkedView {
       this.follow();
       this.drawNote();
       this.drawLink();
+    });
+    document.addEventListener("driftscope-planned", ({ detail: runnable }) => {
+      this.refused = !runnable;
+      this.drawNote();
     });
     watch.observe(inspector.root, { attributeFilter: ["data-lane", "data-view"] });
   }
@@ -111,8 +118,11 @@ export class LinkedView {
     part(this.root, "[data-linked]").hidden = !this.left;
     if (!this.left) return;
     const before = { a: store.lanes.a.before, b: store.lanes.b.before };
-    write(part(this.root, "[data-linked-words]"), missingWords(this.wanted, this.left, before));
+    const vain = this.left.press === "run" && this.refused;
+    const words = vain ? refusedWords(this.wanted) : missingWords(this.wanted, this.left, before);
+    write(part(this.root, "[data-linked-words]"), words);
     write(part(this.root, "[data-linked-key]"), keyWords(this.left));
+    part(this.root, "[data-linked-key]").hidden = vain;
     this.drawKey();
   }
 
