@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -253,9 +254,8 @@ class BatchService:
         check_size(named, prompts)
         if record not in ("off", *LEVELS):
             raise ValueError(f"record: choose from off, {', '.join(LEVELS)}")
-        longest = max(prompts, key=lambda one: len(one.prompt))
         for one in named:
-            self._check(one, longest, record)
+            self._check(one, prompts, record)
         return self._held.add(Batch(self._session, named, prompts, record, self.limits.seconds))
 
     def get(self, name: Any) -> Batch:
@@ -277,13 +277,15 @@ class BatchService:
                 raise ValueError(f"settings: a name has 1 to {MAX_NAME} characters")
         return batch_settings(named)
 
-    def _check(self, one: NamedSpec, longest: Prompt, record: str) -> None:
+    def _check(self, one: NamedSpec, prompts: Sequence[Prompt], record: str) -> None:
         """Refuse a setting whose run of the longest prompt is impossible."""
+        place, longest = max(enumerate(prompts), key=lambda found: len(found[1].prompt))
         spec = replace(one.spec, prompt=longest.prompt, messages=(), record=record)
         try:
             self._session.plan(spec)
         except ValueError as error:
-            raise ValueError(f"{one.name}: {error}") from None
+            said = re.sub("^prompt:", f"prompt {place + 1}:", str(error))
+            raise ValueError(f"{one.name}: {said}") from None
 
 
 def _too_many(batches: Collection[Batch]) -> bool:
