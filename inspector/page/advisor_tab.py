@@ -12,6 +12,7 @@ from inspector.handlers.page_handlers import RUNS, Handlers
 from inspector.handlers.tasks.advice_handlers import AdviceHandlers
 from inspector.handlers.tasks.prompt_sources import PROBLEMS
 from inspector.handlers.tasks.task_handlers import BUTTONS
+from inspector.page.kept_form import keep_values
 from inspector.page.prompt_widgets import build_source
 from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab
 from inspector.protocol import Batches, Searches
@@ -67,6 +68,7 @@ def build_advisor(
         for follow in (event.then, event.failure):
             follow(advice.idle, shown, list(keys.values()), **RAW, **FLAG)
     keys["stop"].click(advice.stop, None, None, trigger_mode="multiple", **FLAG)
+    keep_values(demo, [keys["run"], keys["estimate"]], [*source, *asked], "driftscope-search-form")
     demo.load(advice.reopen, shown, outputs, js=REOPEN_JS, **RAW, **FLAG)
     demo.unload(advice.leave)
     filled = shown.race(advice.fill, None, [tabs, handlers.form.values_given], **FLAG)

@@ -12,6 +12,7 @@ from inspector.handlers.page_handlers import RUNS, Handlers
 from inspector.handlers.tasks.batch_handlers import BatchHandlers
 from inspector.handlers.tasks.prompt_sources import TYPED
 from inspector.handlers.tasks.task_handlers import BUTTONS
+from inspector.page.kept_form import keep_values
 from inspector.page.prompt_widgets import build_source
 from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab, note
 from inspector.protocol import Batches
@@ -70,6 +71,9 @@ def build_batch(
         for follow in (event.then, event.failure):
             follow(batch.idle, shown, list(keys.values()), **RAW, **FLAG)
     keys["stop"].click(batch.stop, None, None, trigger_mode="multiple", **FLAG)
+    keep_values(
+        demo, [keys["run"], keys["estimate"]], [*source, *settings], "driftscope-batch-form"
+    )
     demo.load(batch.reopen, shown, outputs, js=REOPEN_JS, **RAW, **FLAG)
     demo.unload(batch.leave)
     filled = shown.race(batch.fill, None, [tabs, handlers.form.values_given], **FLAG)
