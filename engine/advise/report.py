@@ -51,6 +51,10 @@ def advice_document(advice: Advice) -> dict[str, Any]:
     }
 
 
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
 def untested(advice: Advice) -> list[str]:
     """What the advice says nothing about, in sentences."""
     request, said = advice.request, []
@@ -63,8 +67,8 @@ def untested(advice: Advice) -> list[str]:
         ran, known = len(without_repeats(one.named.spec for one in both)), len(search.predictions)
         also = f" and {search.others} other, published or fitted ones" if search.others else ""
         said.append(
-            f"{name}: of {search.grid} settings{also} {known} were predicted and {ran} were run; "
-            "the others were not."
+            f"{name}: of {search.grid} settings{also}, {known} {_were(known)} predicted and {ran} "
+            f"{_were(ran)} run; the others were not."
         )
         if not found.held_back:
             said.append(f"{name}: no setting was tested on new prompts.")

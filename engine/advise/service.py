@@ -146,12 +146,13 @@ class Search(Task):
         if control.state == "stopped":
             return
         runs, prompts = self._most_runs, len(self.request.prompts)
-        minutes = (runs + 4 * prompts) * self._used / 60
+        longest = (runs + 4 * prompts) * self._used
+        most = f"{longest:.2g} s" if longest < 60 else f"{longest / 60:.2g} min"
         self.state = "estimated"
         self.message = (
             f"A run of plain decoding takes {self._used:.2g} s. The search makes at most {runs} "
-            f"runs of settings and times plain decoding beside them: at most about {minutes:.2g} "
-            "min if none is faster"
+            f"runs of settings and times plain decoding beside them: about {most} if no "
+            "setting is faster than plain decoding"
         )
         yield Progress("timing plain decoding", 1, 1)
 

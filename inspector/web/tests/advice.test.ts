@@ -121,7 +121,7 @@ test("the state names the stage while it runs and nothing of it later", () => {
     search: "x", state: "running", message: "", stage: "measuring dual", done: 3, total: 9,
     seconds_left: 12, runs: 3,
   }; // prettier-ignore
-  assert.match(stateWords(front), /^Searching\. measuring dual: 3 of 9\. 3 runs so far\. About/);
+  assert.match(stateWords(front), /^Searching\. Measuring dual: 3 of 9\. 3 runs so far\. About/);
   assert.equal(stateWords({ ...front, state: "done" }), "Done. 3 runs.");
   assert.equal(stateWords({ ...front, state: "failed", message: "no" }), "Failed. no.");
   const refused = { ...front, state: "refused", message: "no" };

@@ -1,6 +1,7 @@
 """Searches of a page: limits, parts that continue each other, estimate, and what can be raced."""
 
 import json
+import re
 from dataclasses import replace
 from itertools import islice
 
@@ -121,6 +122,8 @@ def test_an_estimate_times_plain_decoding_and_bounds_the_runs(served):
     front = search.front()
     assert (front["state"], front["runs"]) == ("estimated", 0)
     assert f"at most {front['most_runs']} runs" in front["message"]
+    seconds = r"about [\d.]+ s if no setting is faster than plain decoding$"
+    assert re.search(seconds, front["message"]), "a short search is told in seconds"
 
 
 def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monkeypatch):

@@ -19,12 +19,16 @@ const KINDS: Readonly<Record<string, string>> = {
   accuracy: "right answers, as a share of plain decoding's",
 };
 
+function capital(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
+
 /** What a search is doing, and how long this stage will take; of one that failed, only why. */
 export function stateWords(front: SearchFront): string {
   const parts = [STATES[front.state] ?? front.state];
   if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
   if (front.state === "running" && front.stage)
-    parts.push(`${front.stage}: ${number(front.done)} of ${number(front.total)}.`);
+    parts.push(`${capital(front.stage)}: ${number(front.done)} of ${number(front.total)}.`);
   if (front.state === "refused" && front.search) parts.push("Below is the last search.");
   if (front.runs && !["failed", "refused"].includes(front.state))
     parts.push(`${plural(front.runs, "run")}${front.state === "done" ? "" : " so far"}.`);
