@@ -103,6 +103,7 @@ class Session:
         """The derived plan of a spec, the prompt's tokens, the model's context and the memory.
 
         `image_rows` of the `prompt_tokens` are rows of images, which take `image_flops` once.
+        `confidence_decides`: whether the model's confidence decides how many tokens a step commits.
         `suffix_tokens`: those of the text after the answer, 0 if unknown.
         `end_of_text`: the rule by which the run ends. `dtype`: its number format, `dtype_reason`:
         why `auto` is that one, or empty. `attention`: that of the model, empty if
@@ -145,6 +146,7 @@ class Session:
         return dataclasses.asdict(derived) | memory | {
             "prompt_tokens": tokens, "suffix_tokens": suffix,
             "context": None if info is None else info.max_length,
+            "confidence_decides": catalog.make_rule(spec).confidence_decides,
             "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
             "image_flops": run_images.image_flops(spec, vision), "recording": tokens and recording,
             "end_of_text": spec.eos, "attention": "" if info is None else info.attention,

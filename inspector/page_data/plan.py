@@ -30,10 +30,7 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         return f"one token a forward: {forwards}"
     if not owed:
         shape = f"{counted(blocks, 'block')} of {spec.block_length}"
-        chance = "chance" if spec.cache == "none" else "chance or the cache"
-        criterion = chance if plan["steps_per_block"] else "confidence"
-        criterion = "the guider" if spec.unmasker == "guided" else criterion
-        return f"{shape}, {criterion} decides: {forwards}{second}"
+        return f"{shape}, {_criterion(spec, plan)}: {forwards}{second}"
     few, many = min(owed), max(owed)
     tokens = counted(many, "token") if few == many else f"{few} to {counted(many, 'token')}"
     shared, most = "", "" if plan.get("prompt_tokens") else "at most "
@@ -43,6 +40,15 @@ def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
         f"{counted(spec.steps, 'step')} / {counted(spec.blocks, 'block')} = "
         f"{plan['steps_per_block']} per block{shared}, {tokens} a step, {forwards}{second}"
     )
+
+
+def _criterion(spec: RunSpec, plan: Mapping[str, Any]) -> str:
+    """What decides how many tokens a step commits, if no schedule does."""
+    if spec.unmasker == "guided":
+        return "the guider decides"
+    if plan["confidence_decides"]:
+        return "confidence decides"
+    return "chance decides" if spec.cache == "none" else "chance or the cache decides"
 
 
 def context_use(spec: RunSpec, plan: Mapping[str, Any]) -> str:

@@ -159,6 +159,8 @@ def test_the_plan_in_words(session):
     assert "0 to 2 tokens a step, 128 forwards" in sentence(dream, session.plan(dream))
     origin = replace(dream, knobs={"dream.alg": "origin"})
     assert "chance decides: between 4 and 128 forwards" in sentence(origin, session.plan(origin))
+    dynamic = replace(race.a, unmasker="dynamic")
+    assert "confidence decides: between 4 and" in sentence(dynamic, session.plan(dynamic))
     few = replace(race.a, steps=32, cache="d2_cache", knobs={"d2_cache.current_k": 1})
     assert "chance or the cache decides: between" in sentence(few, session.plan(few))
     stops = replace(race.a, eos="fill_safe")
@@ -281,7 +283,7 @@ def test_the_narrowing_is_part_of_the_form(form, session):
 
 def test_the_plan_names_who_decides(form, session):
     plan = {"blocks": 2, "min_forwards": 1, "max_forwards": 64, "tokens_per_step": None,
-            "steps_per_block": None}  # fmt: skip
+            "steps_per_block": None, "confidence_decides": True}  # fmt: skip
     for unmasker, judge in (("guided", "the guider"), ("threshold", "confidence")):
         spec = replace(
             session.default_race().b, unmasker=unmasker, knobs={}, gen_length=64, block_length=32
