@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 FIRST = re.compile(r"(Lane [AB], )?([ab]\.)?([\w.]+): ")
 CODE_ONLY = ("dtype", "eos")  # are no words of a sentence, as names with an underscore or a dot
+UNKNOWN = ": unknown field; the fields are "
 VERBS = "set|lower|raise|choose"  # what follows one of these is a field also if it is a plain word
 
 
@@ -17,6 +18,8 @@ def with_labels(message: str, labels: Mapping[str, str]) -> str:
         message: the text of the ValueError; it may begin with the lane, the field and a colon.
         labels: the label of each field of a spec and of each knob, by its name.
     """
+    if UNKNOWN in message:  # the fields that it lists are names of keys, not of controls
+        return message
     first = FIRST.match(message)
     if first is None or first[3] not in labels:
         return _quote_names(message, labels)

@@ -29,6 +29,10 @@ LABELS = {
         ),
         ("steps: too few steps for the model", "Steps: too few steps for the model"),
         ("queue: too many runs are waiting", "queue: too many runs are waiting"),
+        (
+            "b.speed: unknown field; the fields are block_length, steps",
+            "b.speed: unknown field; the fields are block_length, steps",
+        ),
         ("Unexpected error in the app", "Unexpected error in the app"),
     ],
 )
