@@ -15,7 +15,7 @@ import gradio as gr
 from engine.trace.trace import Trace
 from inspector.files import export
 from inspector.files.run_card import race_of_file
-from inspector.handlers.page_handlers import BUTTONS, Handlers, error_text, visitor_id
+from inspector.handlers.page_handlers import BUTTONS, Handlers, error_text, known_key, visitor_id
 from inspector.handlers.page_handlers import buttons as race_buttons
 from inspector.page_data import compare, messages
 from inspector.run_store import RaceRecord
@@ -24,6 +24,9 @@ KEPT_EXPORTS = 40
 PLAIN = "plain"
 CARD = "A run card: its race runs in the Run tab. A single lane races plain decoding of its prompt."
 RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
+UNKNOWN_RUN = (
+    "This page has no recorded run of the name in the link. Choose one under Recorded runs."
+)
 BUSY = "A run is going on: stop it or wait for its end, then choose again."
 IMPORTED = "Imported. Nothing is computed. Times, if there are any, are those in the file."
 READY = (
@@ -154,10 +157,16 @@ class FileService:
             return messages.notice("failed", f"This recorded run cannot be shown ({error}).")
 
     def show_linked(self, request: gr.Request) -> tuple[Any, Any]:
-        """Show the recorded run that the page's link names; returns a message and its name."""
+        """Show the recorded run that the page's link names; returns a message and its name.
+
+        If the run is unknown, the message says so, unless the link also has settings to run.
+        """
         name = request.query_params.get("recorded")
-        known = name in [one for _, one in self.recorded()]
-        return (self.show_recorded(request, name), name) if known else (gr.skip(), gr.skip())
+        if name in [one for _, one in self.recorded()]:
+            return self.show_recorded(request, name), name
+        if not name or any(map(known_key, dict(request.query_params))):
+            return gr.skip(), gr.skip()
+        return messages.notice("failed", UNKNOWN_RUN), gr.skip()
 
     def _plain(self, challenger: Trace) -> Trace:
         """Plain decoding by the challenger's end-of-text rule, if it was recorded."""

@@ -86,8 +86,12 @@ def test_a_link_shows_a_bundled_recorded_run(handlers, request_of):
     document, name = files.show_linked(request_of(recorded="dual"))
     shown = json.loads(document)
     assert (shown["state"], shown["link"]["recorded"], name) == ("example", "dual", "dual")
-    for odd in ("", "../a", "plain"):
-        assert files.show_linked(request_of(recorded=odd))[0].get("__type__") == "update"
+    for odd in ("../a", "plain"):
+        said = json.loads(files.show_linked(request_of(recorded=odd))[0])
+        assert "no recorded run of the name in the link. Choose one" in said["message"]
+        nothing, _ = files.show_linked(request_of(recorded=odd, gen_length="32"))
+        assert nothing["__type__"] == "update", "the settings of the link can be run"
+    assert files.show_linked(request_of(recorded=""))[0]["__type__"] == "update"
 
 
 def test_the_link_of_a_recorded_run_that_the_form_cannot_show_has_no_settings(handlers, request_of):
