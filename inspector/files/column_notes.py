@@ -114,7 +114,8 @@ SUMMARY = {
     "gflops": "Floating-point operations, in 1e9",
     "cache_bytes": "Size of the cache",
     "peak_memory_bytes": "Largest memory use",
-    "speedup_over_a": "Engine time of lane A divided by that of this lane",
+    "speedup_over_a": "Engine time of lane A divided by that of this lane; empty if each lane "
+    "took a single forward",
     "answer": "The answer's last number; empty if there is none, no number is asked for or the "
     "answer was cut off",
     "expected": "The right answer, if it is known",
