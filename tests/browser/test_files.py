@@ -42,12 +42,6 @@ def from_disk(browser):
         assert watch.requests == [path.as_uri()]
 
 
-@pytest.fixture(scope="module")
-def recorded(app, lasting_page):
-    """A page on which each test chooses a recorded run."""
-    return lasting_page(color_scheme="light").open(app.url)
-
-
 def choose(race, title):
     """Show a recorded run of the app's."""
     race.page.locator("#ds-recorded input").click()
@@ -68,8 +62,8 @@ def drift_cell(trace):
     return int(layer), int(position), float(value[layer, position])
 
 
-def test_the_replay_file_shows_what_the_page_shows(recorded, from_disk, tmp_path):
-    served = recorded
+def test_the_replay_file_shows_what_the_page_shows(app, new_page, from_disk, tmp_path):
+    served = new_page(color_scheme="light").open(app.url)
     choose(served, "Fast-dLLM dual cache")
     show(served, "drift")
     path = next(path for path in exported(served, tmp_path) if path.name.endswith("replay.html"))
@@ -218,8 +212,8 @@ def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
     assert second.page.locator("[data-linked]").is_hidden()
 
 
-def test_a_link_to_a_recorded_run_shows_it_with_the_choice_that_needs_data(recorded, new_page):
-    first = recorded
+def test_a_link_to_a_recorded_run_shows_it_with_the_choice_that_needs_data(app, new_page):
+    first = new_page().open(app.url)
     first.page.locator("#ds-recorded input").click()
     first.page.get_by_role("option", name="dLLM-Cache", exact=False).first.click()
     first.page.wait_for_function(
