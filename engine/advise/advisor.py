@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from engine.advise.kept import Kept
 from engine.advise.measuring import Measured, Measuring, Progress
 from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
 from engine.advise.prediction import Prediction, predict_steps
@@ -106,12 +107,19 @@ class Advice:
         See `unbeaten`. Shares of fewer prompts are shares of other prompts, so they do not compare.
         """
         points = {
-            (cache, name): (one.speed_up, one.kept.share)
+            (cache, name): (one.speed_up, kept.share)
             for cache, found in list(self.caches.items())
+            for name, (one, kept) in self.tested_on_all(found).items()
+        }
+        return unbeaten(points)
+
+    def tested_on_all(self, found: CacheAdvice) -> dict[str, tuple[Measured, Kept]]:
+        """The settings of a cache that were tested on all prompts, and what they keep, by name."""
+        return {
+            name: (one, one.kept)
             for name, one in list(found.held_back.items())
             if one.kept is not None and one.kept.pairs == self.tested
         }
-        return unbeaten(points)
 
     def chosen(self) -> tuple[str, str] | None:
         """Cache and name of the fastest accepted setting; None if there is none."""
@@ -255,11 +263,13 @@ class Advisor:
             kept = {name for name, one in measured.items() if one and one.may_keep(request.keep)}
             left = [one for one in left if one.name in kept]
         self.advice.failed = self._measuring.failed(held_back)
-        tested = self.advice.tested
-        whole = {n: m for n, m in found.held_back.items() if m.kept and m.kept.pairs == tested}
-        accepted = [n for n, m in whole.items() if m.kept and m.kept.accepts(request.keep)]
+        accepted = {
+            name: (found.origin(name), one.speed_up)
+            for name, (one, kept) in self.advice.tested_on_all(found).items()
+            if kept.accepts(request.keep)
+        }
         found.accepted = frozenset(accepted)
-        found.chosen = fastest({n: (found.origin(n), whole[n].speed_up) for n in accepted})
+        found.chosen = fastest(accepted)
 
 
 def fastest(accepted: Mapping[str, tuple[str, float]]) -> str | None:

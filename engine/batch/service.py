@@ -254,8 +254,9 @@ class BatchService:
         check_size(named, prompts)
         if record not in ("off", *LEVELS):
             raise ValueError(f"record: choose from off, {', '.join(LEVELS)}")
+        number, longest = max(enumerate(prompts, 1), key=lambda one: len(one[1].prompt))
         for one in named:
-            self._check(one, prompts, record)
+            self._check(one, number, longest, record)
         return self._held.add(Batch(self._session, named, prompts, record, self.limits.seconds))
 
     def get(self, name: Any) -> Batch:
@@ -277,14 +278,13 @@ class BatchService:
                 raise ValueError(f"settings: a name has 1 to {MAX_NAME} characters")
         return batch_settings(named)
 
-    def _check(self, one: NamedSpec, prompts: Sequence[Prompt], record: str) -> None:
-        """Refuse a setting whose run of the longest prompt is impossible."""
-        place, longest = max(enumerate(prompts), key=lambda found: len(found[1].prompt))
+    def _check(self, one: NamedSpec, number: int, longest: Prompt, record: str) -> None:
+        """Refuse a setting whose run of the longest prompt, of this number, is impossible."""
         spec = replace(one.spec, prompt=longest.prompt, messages=(), record=record)
         try:
             self._session.plan(spec)
         except ValueError as error:
-            said = re.sub("^prompt:", f"prompt {place + 1}:", str(error))
+            said = re.sub("^prompt:", f"prompt {number}:", str(error))
             raise ValueError(f"{one.name}: {said}") from None
 
 
