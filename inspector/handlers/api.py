@@ -1,4 +1,4 @@
-"""API endpoints: `/methods`, `/plan`, `/estimate`, `/run`, `/trace` and `/what_if`."""
+"""API endpoints: `/methods`, `/plan`, `/estimate`, `/image`, `/run`, `/trace` and `/what_if`."""
 
 from __future__ import annotations
 
