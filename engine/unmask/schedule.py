@@ -52,7 +52,7 @@ class DreamSchedule(Schedule):
 
     t falls linearly from 1 to `eps` (Dream, generation_utils.py); the last step reveals the rest.
     If a block has as many steps as masks, rounding leaves none to the first step and two to the
-    last.
+    last; three from 1 / `eps` masks on.
     """
 
     eps: float
