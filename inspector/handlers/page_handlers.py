@@ -35,7 +35,7 @@ from inspector.run_store import (
 )
 from inspector.server.throttle import coalesce
 
-MAX_HZ = 2.0  # a page asks for the steps in between, see `Handlers.news`
+MAX_HZ = 2.0  # messages of a handler; a page asks for the steps in between, see `Handlers.news`
 RUNS: dict[str, Any] = {
     "concurrency_limit": 128,
     "concurrency_id": "runs",

@@ -11,11 +11,10 @@ import gradio as gr
 
 from engine.config.spec import RunSpec
 from inspector.handlers.api import refused
-from inspector.handlers.page_handlers import Handlers
+from inspector.handlers.page_handlers import MAX_HZ, Handlers
 from inspector.protocol import Task, Tasks
 from inspector.server.throttle import coalesce
 
-MAX_HZ = 2.0
 T = TypeVar("T", bound=Task)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import gradio as gr
 
 from engine.config.spec import RaceSpec
-from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
+from inspector.handlers.page_handlers import MAX_HZ, Handlers, error_text, visitor_id
 from inspector.handlers.page_handlers import buttons as race_buttons
 from inspector.handlers.tasks.prompt_sources import Count, PromptSources
 from inspector.page_data import messages
@@ -21,7 +21,6 @@ from inspector.protocol import Task, Tasks
 from inspector.run_store import LiveRuns
 from inspector.server.throttle import coalesce
 
-MAX_HZ = 2.0
 ELSEWHERE = "It runs in another tab; this tab does not follow it. Load the page again for news."
 WHOLE_S = 2.0  # between two messages with all figures while a task runs
 BUTTONS = ("run", "estimate", "continue", "stop")
