@@ -55,11 +55,15 @@ def check_size(settings: Sequence[NamedSpec], prompts: Sequence[Prompt]) -> None
         )
     if len({one.name for one in settings}) < len(settings):
         raise ValueError("settings: two have the same name; give each its own")
-    runs = len(settings) * len(prompts)
-    if runs > MAX_RUNS:
+    check_runs(len(prompts), len(settings), MAX_RUNS)
+
+
+def check_runs(prompts: int, settings: int, most: int) -> None:
+    """Raise ValueError naming `prompts` if a batch has more than `most` runs."""
+    if (runs := prompts * settings) > most:
         raise ValueError(
-            f"prompts: {len(prompts)} prompts under {len(settings)} settings are {runs} runs, more "
-            f"than {MAX_RUNS}; take fewer of either"
+            f"prompts: {prompts} prompts under {settings} settings are {runs} runs, more than "
+            f"{most}; take fewer of either"
         )
 
 

@@ -12,7 +12,15 @@ from engine.batch.journal import Journal
 from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of
 from engine.batch.recordings import LEVELS, Recordings
 from engine.batch.results import BatchResults
-from engine.batch.runner import MAX_RUNS, Finished, Recorded, Stoppable, batch_events, check_size
+from engine.batch.runner import (
+    MAX_RUNS,
+    Finished,
+    Recorded,
+    Stoppable,
+    batch_events,
+    check_runs,
+    check_size,
+)
 from engine.batch.settings import PLAIN, NamedSpec, batch_settings, named_specs, plain_decoding
 from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
@@ -56,11 +64,7 @@ class BatchLimits:
                     f"{name}: {given} are more than the {most} of a batch here; take fewer, or "
                     "use python -m engine batch on a machine of your own"
                 )
-        if prompts * settings > self.runs:
-            raise ValueError(
-                f"prompts: {prompts} prompts under {settings} settings are {prompts * settings} "
-                f"runs, more than {self.runs}; take fewer of either"
-            )
+        check_runs(prompts, settings, self.runs)
 
 
 PUBLIC = BatchLimits(prompts=50, settings=5, runs=200, seconds=120.0)
