@@ -8,22 +8,19 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector import static_files
-from inspector.handlers.page_handlers import RUNS, Handlers
+from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.tasks.advice_handlers import AdviceHandlers
 from inspector.handlers.tasks.prompt_sources import PROBLEMS
-from inspector.handlers.tasks.task_handlers import BUTTONS
-from inspector.page.kept_form import keep_values
 from inspector.page.prompt_widgets import build_source
-from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab
+from inspector.page.run_tab import RunTab
+from inspector.page.task_tab import build_buttons, wire_task
 from inspector.protocol import Batches, Searches
 
-LABELS = {"run": "Search", "estimate": "Estimate the time", "continue": "Continue", "stop": "Stop"}
 KINDS = {
     "tokens": "the tokens of its text", "answers": "its final answers",
     "accuracy": "its share of right answers",
 }  # fmt: skip
 USUAL = "right answers if all are known, else final ones"
-REOPEN_JS = "() => [sessionStorage.getItem('driftscope-search') || '']"
 KEEP, CANDIDATES, PROBLEM_COUNT = 95, 8, 24
 
 
@@ -43,37 +40,14 @@ def build_advisor(
             source = build_source(handlers, advice.sources, "advice", PROBLEMS, PROBLEM_COUNT)
         with gr.Column(scale=2, min_width=280):
             asked = _asked(handlers, limits)
-    with gr.Row(elem_id="ds-advice-buttons"):
-        keys = {
-            name: gr.Button(
-                LABELS[name], variant="primary" if name == "run" else "secondary",
-                elem_id=f"ds-advice-{name}", interactive=name in ("run", "estimate"), min_width=84,
-            )
-            for name in BUTTONS
-        }  # fmt: skip
+    keys = build_buttons("advice", "Search")
     shown = gr.HTML(
         "", html_template=static_files.text("advice.html"), elem_id="ds-advice",
         **static_files.BARE | {"js_on_load": static_files.script("advice", ("race",))},
     )  # fmt: skip
-    outputs = [shown, *keys.values()]
-    inputs = [shown, *source, *asked, handlers.form.values_copy]
-    begun = [
-        keys[name]
-        .click(**handlers.form.copy_listener)
-        .then(advice.starter(only), inputs, outputs, **RUNS, **RAW, **PRIVATE)
-        for name, only in (("run", False), ("estimate", True))
-    ]
-    begun.append(keys["continue"].click(advice.go_on, shown, outputs, **RUNS, **RAW, **PRIVATE))
-    for event in begun:
-        for follow in (event.then, event.failure):
-            follow(advice.idle, shown, list(keys.values()), **RAW, **FLAG)
-    keys["stop"].click(advice.stop, None, None, trigger_mode="multiple", **FLAG)
-    keep_values(demo, [keys["run"], keys["estimate"]], [*source, *asked], "driftscope-search-form")
-    demo.load(advice.reopen, shown, outputs, js=REOPEN_JS, **RAW, **FLAG)
-    demo.unload(advice.leave)
-    filled = shown.race(advice.fill, None, [tabs, handlers.form.values_given], **FLAG)
-    filled.then(**handlers.form.fill_listener)
-    run.follow(shown.race(advice.race, None, run.outputs, **RUNS, **PRIVATE))
+    starters = {"run": advice.starter(False), "estimate": advice.starter(True)}
+    widgets = [*source, *asked]
+    wire_task(demo, tabs, handlers.form, advice, shown, keys, starters, widgets, run)
 
 
 def _about(limits: dict[str, Any]) -> str:

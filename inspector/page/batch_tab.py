@@ -8,18 +8,15 @@ import gradio as gr
 from gradio.components import Component
 
 from inspector import static_files
-from inspector.handlers.page_handlers import RUNS, Handlers
+from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.tasks.batch_handlers import BatchHandlers
 from inspector.handlers.tasks.prompt_sources import TYPED
-from inspector.handlers.tasks.task_handlers import BUTTONS
-from inspector.page.kept_form import keep_values
 from inspector.page.prompt_widgets import build_source
-from inspector.page.run_tab import FLAG, PRIVATE, RAW, RunTab, note
+from inspector.page.run_tab import FLAG, RAW, RunTab, note
+from inspector.page.task_tab import build_buttons, wire_task
 from inspector.protocol import Batches
 
 LANES = [("Lane A of the Run tab", "a"), ("Lane B of the Run tab", "b")]
-LABELS = {"run": "Run", "estimate": "Estimate the time", "continue": "Continue", "stop": "Stop"}
-REOPEN_JS = "() => [sessionStorage.getItem('driftscope-batch') || '']"
 KEPT_INFO = (
     "A JSON list of objects with a name and the fields in which each differs from lane A, as "
     "for --specs of python -m engine batch."
@@ -37,14 +34,7 @@ def build_batch(
             source = build_source(handlers, batch.sources, "batch", TYPED, 20)
         with gr.Column(scale=2, min_width=280):
             settings = _settings(handlers, batch, batches.describe()["levels"])
-    with gr.Row(elem_id="ds-batch-buttons"):
-        keys = {
-            name: gr.Button(
-                LABELS[name], variant="primary" if name == "run" else "secondary",
-                elem_id=f"ds-batch-{name}", interactive=name in ("run", "estimate"), min_width=84,
-            )
-            for name in BUTTONS
-        }  # fmt: skip
+    keys = build_buttons("batch", "Run")
 
     def rows(asked: Any) -> str:
         return batch.rows(asked)
@@ -57,28 +47,9 @@ def build_batch(
         server_functions=[rows, aggregates],
         **static_files.BARE | {"js_on_load": static_files.script("batch", ("race",))},
     )  # fmt: skip
-    outputs = [shown, *keys.values()]
-    inputs = [shown, *source, *settings, handlers.form.values_copy]
-    starts = (("run", None), ("estimate", 1))
-    begun = [
-        keys[name]
-        .click(**handlers.form.copy_listener)
-        .then(batch.starter(first), inputs, outputs, **RUNS, **RAW, **PRIVATE)
-        for name, first in starts
-    ]
-    begun.append(keys["continue"].click(batch.go_on, shown, outputs, **RUNS, **RAW, **PRIVATE))
-    for event in begun:
-        for follow in (event.then, event.failure):
-            follow(batch.idle, shown, list(keys.values()), **RAW, **FLAG)
-    keys["stop"].click(batch.stop, None, None, trigger_mode="multiple", **FLAG)
-    keep_values(
-        demo, [keys["run"], keys["estimate"]], [*source, *settings], "driftscope-batch-form"
-    )
-    demo.load(batch.reopen, shown, outputs, js=REOPEN_JS, **RAW, **FLAG)
-    demo.unload(batch.leave)
-    filled = shown.race(batch.fill, None, [tabs, handlers.form.values_given], **FLAG)
-    filled.then(**handlers.form.fill_listener)
-    run.follow(shown.race(batch.race, None, run.outputs, **RUNS, **PRIVATE))
+    starters = {"run": batch.starter(None), "estimate": batch.starter(1)}
+    widgets = [*source, *settings]
+    wire_task(demo, tabs, handlers.form, batch, shown, keys, starters, widgets, run)
 
 
 def _about(limits: dict[str, Any]) -> str:
