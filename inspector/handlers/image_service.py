@@ -246,7 +246,7 @@ def _check_size(pictures: Sequence[Picture]) -> None:
     if size > VISITOR_BYTES:
         found, fewer = ("it takes", "") if len(pictures) == 1 else ("they take", "add fewer, or ")
         raise ValueError(
-            f"images: decoded, {found} {size / 1e6:.0f} MB of memory, and at most "
+            f"images: packed as PNG, {found} {size / 1e6:.0f} MB of memory, and at most "
             f"{VISITOR_BYTES / 1e6:.0f} MB are kept for a visitor; {fewer}scale down to 2304 x "
             "2304 (nothing is lost: a model sees no more)"
         )

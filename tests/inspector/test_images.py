@@ -182,7 +182,7 @@ def test_images_that_cannot_fit_are_refused_when_they_are_added(
     monkeypatch.setattr(image_service, "VISITOR_BYTES", size(images, "me", before) * count)
     paths = [upload(tmp_path, image_file(plain(60, 60 + n)), f"{n}.png") for n in range(count)]
     names, said = images.take(paths, "me")
-    assert re.search(f"images: decoded, {words}.*scale down to", said)
+    assert re.search(f"images: packed as PNG, {words}.*scale down to", said)
     assert not isinstance(names, str)
     assert list(images.given("me", [spec(before)])) == [before]
 
