@@ -102,7 +102,7 @@ class Advice:
         return next((one for one in prompts if one.prompt not in self.failed), prompts[0])
 
     def front(self) -> list[tuple[str, str]]:
-        """Cache and name of the settings tested on all prompts that no other such one beats.
+        """The Pareto front: cache and name of the settings tested on all prompts that none beats.
 
         See `unbeaten`. Shares of fewer prompts are shares of other prompts, so they do not compare.
         """

@@ -21,7 +21,7 @@ CARD = "run-card.json"
 REPEAT = f"python -m engine repeat {CARD}"
 HEAD = (
     "cache", "setting", "from", "prompts", "speed-up", "95 %", "kept", "95 %", "gained, lost", "p",
-    "recomputed", "accepted", "on the front",
+    "recomputed", "accepted", "on the Pareto front",
 )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ test("the figure has every judged setting, intervals of tested ones, and the ask
   const named = spec.series.map(({ name }) => name);
   assert.ok(named.includes("defaults and published settings, new prompts"));
   assert.ok(named.includes("found by the search, search prompts only"));
-  const front = spec.series.find(({ name }) => name === "front");
+  const front = spec.series.find(({ name }) => name === "Pareto front");
   assert.deepEqual(front?.xs, [1.2, 3]);
   const bars = spec.series.filter(({ name, xs }) => !name && xs.length === 2);
   assert.equal(bars.length, 4);

@@ -12,7 +12,7 @@ import { chosenWords, requestWords, searchedWords, stateWords } from "./words.ts
 
 const HELD = "driftscope-search"; // in the session's storage: the id of the search that is shown
 
-/** The results of a search for settings: progress, the front, a table, and the chosen setting. */
+/** The results of a search for settings: progress, the Pareto front, a table, and the chosen setting. */
 export class AdvicePart {
   private readonly root: HTMLElement;
   private readonly focus: Focus;

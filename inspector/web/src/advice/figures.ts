@@ -87,12 +87,13 @@ function ofOrigin(
   return series;
 }
 
-/** The settings on the front, joined from the slowest to the fastest. */
+/** The settings on the Pareto front, joined from the slowest to the fastest. */
 function frontLine(found: readonly Judged[]): Series[] {
   const front = found.filter((one) => one.front).sort((a, b) => a.speed_up - b.speed_up);
   if (front.length < 2) return [];
   const ys = front.map((one) => 100 * one.kept.share);
-  return [{ name: "front", colour: GREY, dash: [4, 3], xs: front.map((one) => one.speed_up), ys }];
+  const xs = front.map((one) => one.speed_up);
+  return [{ name: "Pareto front", colour: GREY, dash: [4, 3], xs, ys }];
 }
 
 /** The setting nearest to a place of the figure, in words. */

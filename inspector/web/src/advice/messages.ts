@@ -73,7 +73,7 @@ export interface SearchFront {
   advice?: Advice;
 }
 
-/** A measured setting, and whether it was tested on new prompts and is on the front. */
+/** A measured setting, and whether it was tested on new prompts and is on the Pareto front. */
 export interface Point extends Measured {
   tested: boolean;
   front: boolean;

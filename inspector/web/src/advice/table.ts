@@ -26,7 +26,7 @@ export const COLUMNS: readonly { head: string; cell: (row: Point) => string }[] 
   { head: "recomputed", cell: (row) => percent(row.recomputed) },
   { head: "GFLOPs", cell: (row) => number(row.gflops) },
   { head: "time a run", cell: (row) => duration(row.ms) },
-  { head: "front", cell: (row) => (row.front ? "yes" : "") },
+  { head: "Pareto front", cell: (row) => (row.front ? "yes" : "") },
 ];
 
 /** The rows of the CSV file: plain numbers. */
