@@ -40,7 +40,7 @@ def out_of_memory_message(error: Exception, specs: Collection[RunSpec], models: 
         return f"The run failed: {error}. Change the settings or run it again."
     spec = max(specs, key=lambda one: one.gen_length)
     return (
-        f"The device {spec.device} ran out of memory. The run's memory has been given back: "
+        f"The device {spec.device} ran out of memory, and the run's memory was freed; "
         f"{', or '.join(remedies(spec, models))}."
     )
 
