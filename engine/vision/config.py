@@ -31,7 +31,6 @@ TOWER = "model.vision_tower.vision_tower.vision_model."
 PROJECTOR, NEWLINE = "model.mm_projector.", "model.image_newline"
 LAYER_NORM, FC1 = "encoder.layers.{}.layer_norm1.weight", "encoder.layers.0.mlp.fc1.weight"
 MAX_GRIDS, MAX_TILES = 256, 64
-MODES = ("anyres", "pad")
 REQUIRED = {  # the only values that are read, of fields that may be missing
     "mm_projector_type": "mlp2x_gelu", "mm_patch_merge_type": "spatial_unpad",
     "mm_resampler_type": None, "mm_use_im_start_end": False,

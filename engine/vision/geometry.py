@@ -37,11 +37,6 @@ class ImageLayout(NamedTuple):
     crops: int
     rows: int
 
-    @property
-    def newlines(self) -> int:
-        """Newline rows: one after each row of the map, or one in all in mode `pad`."""
-        return 1 if self.grid is None else self.map.height
-
 
 PAD_LAYOUT = ImageLayout(None, Size(0, 0), Size(SIDE, SIDE), 1, image_rows("pad", SIDE, SIDE))
 

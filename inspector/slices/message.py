@@ -52,19 +52,6 @@ def encoded(cut: Cut) -> bytes:
     return b"".join((struct.pack("<I", len(text)), text, *parts))
 
 
-def decoded(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the facts of a slice's bytes."""
-    (length,) = struct.unpack_from("<I", data)
-    start = 4 + length
-    header = json.loads(data[4:start])
-    arrays = {}
-    for row in header["arrays"]:
-        count = int(np.prod(row["shape"], dtype=np.int64))
-        flat = np.frombuffer(data, "<" + row["type"], count, start + row["offset"])
-        arrays[row["name"]] = flat.reshape(row["shape"])
-    return arrays, header["facts"]
-
-
 def _finite(value: Any) -> Any:
     """The value with None for numbers that JSON does not have."""
     if isinstance(value, dict):

@@ -6,9 +6,8 @@ import numpy as np
 
 from inspector.slices import registry
 from inspector.slices.fields import Fields
-from inspector.slices.message import decoded
 from inspector.views.registry import VIEWS
-from tests.inspector.unpacked import unpacked
+from tests.inspector.unpacked import decoded, unpacked
 from tests.support.big_trace import make_big_trace
 
 LAYERS, STEPS, POSITIONS, PROMPT = 3, 40, 117, 30

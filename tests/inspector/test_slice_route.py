@@ -19,8 +19,8 @@ from inspector.server.gate import Gate
 from inspector.slices import registry
 from inspector.slices.cache import Body, SliceCache
 from inspector.slices.fields import SliceError
-from inspector.slices.message import decoded
 from tests.inspector.slices_of import service_of
+from tests.inspector.unpacked import decoded
 from tests.proofs.slice_times import requests
 from tests.support.big_trace import make_big_trace
 

@@ -8,7 +8,7 @@ from engine.core.events import QUANTITIES, SITES
 from engine.trace.trace import Trace
 from inspector.slices import registry, scatter
 from inspector.slices.fields import SliceError
-from inspector.slices.message import Cut, decoded, encoded
+from inspector.slices.message import Cut, encoded
 from inspector.views.queries import NEVER
 from inspector.views.registry import VIEWS
 from tests.inspector.slice_parts import (
@@ -22,7 +22,7 @@ from tests.inspector.slice_parts import (
     cut,
     whole_trace,
 )
-from tests.inspector.unpacked import unpacked
+from tests.inspector.unpacked import decoded, unpacked
 
 V = QUANTITIES.index("v")
 

@@ -9,11 +9,10 @@ from engine.trace.trace import Trace
 from inspector.figures import lens as lens_figure
 from inspector.slices import registry
 from inspector.slices.fields import Fields, SliceError
-from inspector.slices.message import decoded
 from inspector.views.error import error_facts
 from inspector.views.frame import frame_facts
 from inspector.views.lens import lens, lens_facts
-from tests.inspector.unpacked import unpacked
+from tests.inspector.unpacked import decoded, unpacked
 from tests.support.big_trace import make_synthetic_trace
 
 LAYERS, STEPS, POSITIONS, PROMPT = 4, 40, 70, 30

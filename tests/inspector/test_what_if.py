@@ -6,9 +6,9 @@ import pytest
 from engine.generate.what_if import what_if
 from inspector.run_store import RaceRecord
 from inspector.slices.fields import SliceError
-from inspector.slices.message import decoded
 from tests.engine.serve.test_race import FAST
 from tests.inspector.slices_of import service_of
+from tests.inspector.unpacked import decoded
 from tests.support.big_trace import make_synthetic_trace
 from tests.support.branching import make, record
 
