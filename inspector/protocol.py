@@ -155,7 +155,7 @@ class Task(Protocol):
     def progress(self) -> dict[str, Any]:
         """Id, state, message and counts."""
 
-    def front(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """`progress`, and all figures so far."""
 
 

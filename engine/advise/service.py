@@ -165,7 +165,7 @@ class Search(Task):
             "runs": len(self._journal) // 2,
         }  # fmt: skip
 
-    def front(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """`progress`, `most_runs`, and `advice` (`engine.advise.report.advice_document`)."""
         more = {"most_runs": self._most_runs, "advice": advice_document(self._advice)}
         return self.progress() | more

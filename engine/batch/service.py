@@ -142,7 +142,7 @@ class Batch(Task):
             self._cut = False
             self.state = "estimated" if self.left else "done"
 
-    def front(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """What is known so far, without the rows of the prompts.
 
         `batch` (the id), `state`, `message`, `done` of `total` runs, `prompts`, `seconds_left`
@@ -161,7 +161,7 @@ class Batch(Task):
         }  # fmt: skip
 
     def progress(self) -> dict[str, Any]:
-        """The parts of `front` that change with every run."""
+        """The parts of `figures` that change with every run."""
         return {
             "batch": self.id, "state": self.state, "message": self.message, "done": self.done,
             "total": self.total, "seconds_left": self.seconds_left,

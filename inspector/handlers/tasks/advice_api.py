@@ -44,7 +44,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
             raise refused(error) from None
         work = found.estimate if estimate else found.run
         yield from self._stream(work, lambda _: found.progress())
-        yield found.front()
+        yield found.figures()
 
     def results(self, search: str) -> dict:
         """Return the figures of a search so far.
@@ -52,7 +52,7 @@ class AdviceEndpoints(TaskEndpoints[Search]):
         Args:
             search: the id of the search.
         """
-        return self._answer(search, lambda found: found.front())
+        return self._answer(search, lambda found: found.figures())
 
     def _opened(self, asked: Any) -> tuple[Search, bool]:
         """The search of a request, and whether only its time is wanted."""

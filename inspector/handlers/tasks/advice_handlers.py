@@ -47,7 +47,7 @@ class AdviceHandlers(TaskHandlers[Search]):
 
     def document(self, task: Search, events: Sequence[Any] = (), whole: bool = True) -> str:
         """A message of a search: its progress, and the advice so far if `whole`."""
-        return to_json(task.front() if whole else task.progress())
+        return to_json(task.figures() if whole else task.progress())
 
     def _race_of(self, task: Search, event: gr.EventData) -> tuple[RaceSpec, str | None]:
         return task.race(getattr(event, "name", None)), task.answer

@@ -52,7 +52,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
             return found.progress() | ({"wait": messages.wait(wait)} if wait else {})
 
         yield from self._stream(partial(found.run, first=first), message)
-        yield found.front() | {"runs": found.rows(0, ROWS)}
+        yield found.figures() | {"runs": found.rows(0, ROWS)}
 
     def results(self, batch: str, first: int = 0) -> dict:
         """Return the figures of a batch so far, and 500 of its runs.
@@ -67,7 +67,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
             found = self.tasks.get(batch)
         except Exception as error:
             raise refused(error) from None
-        return found.front() | {"runs": found.rows(first, ROWS)}
+        return found.figures() | {"runs": found.rows(first, ROWS)}
 
     def aggregates(self, batch: str) -> dict:
         """Return the aggregates of a recorded batch: mean and spread over its runs, by setting.

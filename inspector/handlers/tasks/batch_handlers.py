@@ -67,7 +67,7 @@ class BatchHandlers(TaskHandlers[Batch]):
 
     def document(self, task: Batch, events: Sequence[Any] = (), whole: bool = True) -> str:
         """A message of a batch: its progress, what it waits for, and the settings if `whole`."""
-        found = task.front() if whole else task.progress()
+        found = task.figures() if whole else task.progress()
         for row in found.get("settings", ()):
             row["title"] = self._handlers.form.catalog.title(row.pop("spec"))
         last = events[-1] if events else None

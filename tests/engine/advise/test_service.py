@@ -31,7 +31,7 @@ def run(search, stop_after=None):
     for count, _ in enumerate(search.run(control), 1):
         if count == stop_after:
             control.stop()
-    return search.front()
+    return search.figures()
 
 
 def points(front):
@@ -119,11 +119,11 @@ def test_the_chosen_setting_is_raced_against_plain_decoding(served):
 def test_an_estimate_times_plain_decoding_and_bounds_the_runs(served):
     search = served.open(TEXT, BASE, "dual", **ASKED)
     list(search.estimate(Control()))
-    front = search.front()
-    assert (front["state"], front["runs"]) == ("estimated", 0)
-    assert f"at most {front['most_runs']} runs" in front["message"]
+    figures = search.figures()
+    assert (figures["state"], figures["runs"]) == ("estimated", 0)
+    assert f"at most {figures['most_runs']} runs" in figures["message"]
     seconds = r"about [\d.]+ s if no setting is faster than plain decoding$"
-    assert re.search(seconds, front["message"]), "a short search is told in seconds"
+    assert re.search(seconds, figures["message"]), "a short search is told in seconds"
 
 
 def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monkeypatch):
@@ -146,8 +146,8 @@ def test_a_search_advances_if_each_run_takes_longer_than_its_time(session, monke
         before, done = done, len(search._journal) + len(search._exact)
         assert done > before
         parts += 1
-    assert parts > EXACT_RUNS + len(points(search.front()))
-    assert search.front()["advice"]["finished"]
+    assert parts > EXACT_RUNS + len(points(search.figures()))
+    assert search.figures()["advice"]["finished"]
 
 
 def test_searches_with_many_bytes_of_exact_runs_are_dropped(session, monkeypatch):

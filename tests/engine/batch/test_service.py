@@ -32,7 +32,7 @@ def run(batch, first=None, stop_after=None):
         over += isinstance(event, Finished)
         if over == stop_after:
             control.stop()
-    return batch.front()
+    return batch.figures()
 
 
 def test_a_batch_is_stopped_goes_on_and_ends(served):
@@ -55,7 +55,7 @@ def test_a_batch_that_was_stopped_within_its_last_recording_goes_on(served):
     for event in batch.run(control):
         if isinstance(event, Finished) and event.done == event.total:
             control.stop()
-    assert [row["recorded"] for row in batch.front()["settings"]] == [2, 1]
+    assert [row["recorded"] for row in batch.figures()["settings"]] == [2, 1]
     assert (batch.state, batch.left) == ("stopped", True)
     assert [row["recorded"] for row in run(batch)["settings"]] == [2, 2]
     assert (batch.state, batch.left) == ("done", False)
