@@ -69,10 +69,10 @@ class Session:
         """Models, devices with titles, unmaskers, caches and spec fields as plain data.
 
         Each of the `models` has name, title, family, max_length, licence, parameters, embedded,
-        available, registered, fetch_bytes, presets, images, image_problem, attention, block_sizes,
-        and error if it cannot be read. `image_limits` are those of an image file (PictureLimits).
-        `guiders` are the listed names for `guided.guider`. `any_model`: models and guiders that are
-        not listed may be named too. `trace_bytes`: the largest trace file that is written and read.
+        active_parameters (of one row), available, registered, fetch_bytes, presets, images,
+        image_problem, attention, block_sizes, and error if it cannot be read. `image_limits` are
+        PictureLimits. `guiders` are the listed names for `guided.guider`. `any_model`: models and
+        guiders that are not listed may be named too. `trace_bytes`: the largest trace file.
         """
         own: dict[str, Any] = {
             "models": self._models.describe(), "devices": present_devices(),
