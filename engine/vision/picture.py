@@ -54,7 +54,7 @@ class Picture:
 
 
 def read_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
-    """The picture of an image file: turned by its EXIF, transparency on white.
+    """The picture of an image file: rotated as its EXIF data says, transparency on white.
 
     The size in the file's header is checked before its pixels are decoded. Raises ValueError naming
     `images` for a file that is too large, truncated, animated, damaged or no image.

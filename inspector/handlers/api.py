@@ -116,8 +116,8 @@ class Endpoints:
     def image(self, file: dict, request: gr.Request) -> dict:
         """Add an image file for runs of this client; returns its name for the field `images`.
 
-        The file is checked, turned by its EXIF and kept in memory, an hour after its last use at
-        most, for this client alone.
+        The file is checked, rotated as its EXIF data says, and kept in memory for this client
+        alone, for at most an hour after its last use.
 
         Args:
             file: an uploaded file (`handle_file` of gradio_client): PNG, JPEG, WebP, BMP or GIF.
