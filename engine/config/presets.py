@@ -70,13 +70,16 @@ class PresetFamily:
         )  # fmt: skip
 
     def spa(self, task: str, lengths: Lengths, refresh: int, answer: int, least: float) -> Preset:
-        """SPA-Cache with the intervals and the least ratio of a task, and a peak of a quarter."""
+        """SPA-Cache with the intervals and the least ratio of a task, and a peak of a quarter.
+
+        The scripts for Dream, and that for HumanEval, give the prompt without a chat template.
+        """
         return self.make(
             f"spa-cache-{_slug(task)}", f"SPA-Cache, {task}", "SPA-Cache, released scripts",
             lengths, cache="spa_cache", spa_cache__budget=self.curve, spa_cache__rank=self.rank,
             spa_cache__peak_ratio=0.25, spa_cache__min_update_ratio=least,
             spa_cache__refresh_interval=refresh, spa_cache__response_interval=answer,
-            eos="fill_eager",
+            eos="fill_eager", chat=self.curve != "dream" and task != "HumanEval",
         )  # fmt: skip
 
     def fast(self, lengths: Lengths) -> tuple[Preset, ...]:

@@ -171,6 +171,15 @@ def test_presets_of_spa_cache_have_the_least_ratios_of_the_released_scripts():
                 assert max(ratios) == pytest.approx(0.25, rel=0.01)
 
 
+def test_presets_of_spa_cache_use_a_chat_template_where_the_released_scripts_do():
+    """All scripts for LLaDA but that for HumanEval, and none for Dream."""
+    for model in ("GSAI-ML/LLaDA-8B-Instruct", "GSAI-ML/LLaDA-1.5"):
+        assert fields(model, "spa-cache-gsm8k")["chat"]
+        assert not fields(model, "spa-cache-humaneval")["chat"]
+    dream = REGISTERED["Dream-org/Dream-v0-Instruct-7B"].presets
+    assert not any(one.fields["chat"] for one in dream if one.name.startswith("spa-cache-"))
+
+
 @pytest.mark.parametrize("name", ["GSAI-ML/LLaDA-8B-Instruct", "tiny-llada", "tiny-dream"])
 def test_presets_of_dare_stand_on_a_cache_with_threshold_decoding(name):
     kv, o, skip = (fields(name, preset) for preset in ("dare-kv", "dare-o", "dare-o-skip"))
