@@ -61,7 +61,7 @@ class PresetFamily:
     def dllm(
         self, task: str, lengths: Lengths, prompt: int, answer: int, where: str, **more: Any
     ) -> Preset:
-        """dLLM-Cache with the refresh intervals of a task."""
+        """dLLM-Cache with the refresh intervals of a task, and with `chat` as in its script."""
         return self.make(
             f"dllm-cache-{_slug(task)}", f"dLLM-Cache, {task}", f"dLLM-Cache, {where}", lengths,
             cache="dllm_cache", dllm_cache__prompt_interval=prompt,
@@ -309,10 +309,14 @@ DREAM_INSTRUCT = (
                 dream__alg_temp=0.1),
     _DREAM.make("evaluation", "Authors' evaluation", "Dream, evaluation; lengths of its chat demo",
                 _DREAM_CHAT, temperature=0.1, dream__top_p=0.9),
-    _DREAM.dllm("GSM8K", ONE_BLOCK, 25, 2, PAPER), _DREAM.dllm("GPQA", ONE_BLOCK, 10, 8, PAPER),
-    _DREAM.dllm("Math", ONE_BLOCK, 50, 1, PAPER), _DREAM.dllm("MMLU-pro", ONE_BLOCK, 5, 1, PAPER),
-    _DREAM.dllm("MMLU", ONE_BLOCK, 100, 8, PAPER), _DREAM.dllm("BBH", ONE_BLOCK, 10, 2, PAPER),
-    _DREAM.dllm("MBPP", ONE_BLOCK, 10, 8, PAPER), _DREAM.dllm("HumanEval", ONE_BLOCK, 50, 1, PAPER),
+    _DREAM.dllm("GSM8K", ONE_BLOCK, 25, 2, PAPER, chat=False),
+    _DREAM.dllm("GPQA", ONE_BLOCK, 10, 8, PAPER),
+    _DREAM.dllm("Math", ONE_BLOCK, 50, 1, PAPER, chat=False),
+    _DREAM.dllm("MMLU-pro", ONE_BLOCK, 5, 1, PAPER),
+    _DREAM.dllm("MMLU", ONE_BLOCK, 100, 8, PAPER),
+    _DREAM.dllm("BBH", ONE_BLOCK, 10, 2, PAPER, chat=False),
+    _DREAM.dllm("MBPP", ONE_BLOCK, 10, 8, PAPER, chat=False),
+    _DREAM.dllm("HumanEval", ONE_BLOCK, 50, 1, PAPER, chat=False),
     *(_DREAM.spa(task, *row) for task, row in _SPA_DREAM.items()),
     *_DREAM.fast(BLOCKS_32), _DREAM.free(ONE_BLOCK, 256),
     _DREAM.guided(GUIDED, 256, QWEN), *_DREAM.dare(BLOCKS_32),

@@ -180,6 +180,17 @@ def test_presets_of_spa_cache_use_a_chat_template_where_the_released_scripts_do(
     assert not any(one.fields["chat"] for one in dream if one.name.startswith("spa-cache-"))
 
 
+def test_presets_of_dllm_cache_use_a_chat_template_where_the_released_scripts_do():
+    templated = {
+        "GSAI-ML/LLaDA-8B-Instruct": {"gsm8k", "gpqa", "math", "mmlu-pro", "bbh", "mbpp"},
+        "Dream-org/Dream-v0-Instruct-7B": {"gpqa", "mmlu-pro", "mmlu"},
+    }
+    for model, tasks in templated.items():
+        presets = [one for one in REGISTERED[model].presets if one.name.startswith("dllm-cache-")]
+        found = {one.name.removeprefix("dllm-cache-") for one in presets if one.fields["chat"]}
+        assert found == tasks
+
+
 @pytest.mark.parametrize("name", ["GSAI-ML/LLaDA-8B-Instruct", "tiny-llada", "tiny-dream"])
 def test_presets_of_dare_stand_on_a_cache_with_threshold_decoding(name):
     kv, o, skip = (fields(name, preset) for preset in ("dare-kv", "dare-o", "dare-o-skip"))
