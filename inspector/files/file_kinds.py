@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.config.run_card import is_card
 from engine.trace.file_format import MAX_JSON_BYTES
+from engine.trace.npz import BoundedReads
 
 HTML = b"<!doctype html"
 REMEDY = "import the traces (.npz) that Prepare files made"
@@ -18,7 +19,7 @@ def kind_of(path: Path) -> str:
     """What a file is and what to import in its place; empty for a trace or a damaged file."""
     try:
         if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
+            with path.open("rb") as file, zipfile.ZipFile(BoundedReads(file)) as archive:
                 trace = "meta.npy" in archive.namelist()
             return "" if trace else f"an archive without a trace; {REMEDY}"
         with path.open("rb") as file:

@@ -8,6 +8,7 @@ import pytest
 from inspector.files.export import read_race
 from inspector.files.run_card import run_card
 from inspector.run_store import RaceRecord
+from tests.engine.trace.test_hostile_traces import archive_of
 
 
 def refused(path):
@@ -50,6 +51,12 @@ def test_a_replay_page_is_told_that_it_is_a_web_page(tmp_path):
 def test_an_archive_of_other_arrays_is_told_that_it_has_no_trace(tmp_path):
     np.savez(tmp_path / "weights.npz", w=np.zeros(3))
     assert refused(tmp_path / "weights.npz").startswith("weights.npz is an archive without a trace")
+
+
+def test_a_long_list_of_members_is_not_read_to_tell_what_the_archive_is(tmp_path):
+    path = tmp_path / "many.zip"
+    path.write_bytes(archive_of(10_000))
+    assert "its list of arrays is too long" in refused(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"PK nonsense", b"{", b"\xff\xfe", b"[" * 90_000])

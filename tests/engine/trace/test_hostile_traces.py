@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import struct
 import tracemalloc
 import zipfile
 from contextlib import suppress
@@ -177,6 +178,17 @@ def test_too_many_members(trace):
         for n in range(1000):
             archive.writestr(f"{n}.npy", b"")
     refused(buffer.getvalue())
+
+
+def archive_of(count):
+    """An archive that lists `count` members of no data."""
+    entries = count * (b"PK\1\2" + b"\0" * 24 + b"\1" + b"\0" * 17 + b"a")
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count, count, len(entries), 4, 0)
+    return b"PK\3\4" + entries + end
+
+
+def test_a_long_list_of_members_is_refused_unread():
+    refused(archive_of(10_000), "its list of arrays is too long")
 
 
 def test_an_encrypted_member(trace):
