@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.trace.trace import Trace
 from inspector.page_data import compare
+from inspector.page_data.packing import finite
 from inspector.page_data.tokens import answer_text
 
 VERSIONS = ("torch", "python", "system")
@@ -30,7 +31,7 @@ def lane_card(trace: Trace) -> dict[str, Any]:
     place, model = meta["environment"], meta["model"]
     sizes = ("name", "family", "layers", "d_model", "n_heads", "n_kv_heads", "vocab_size")
     return {
-        "spec": meta["spec"],
+        "spec": finite(meta["spec"]),
         "seed": _plain(meta["spec"].get("seed")),
         "trace_version": meta["version"],
         "versions": _few(place, VERSIONS),

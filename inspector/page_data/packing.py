@@ -1,8 +1,9 @@
-"""Encode arrays as text for the page: little-endian bytes, deflated, in base64."""
+"""Data as JSON for the page; arrays are little-endian bytes, deflated, in base64."""
 
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -28,3 +29,12 @@ def pack_arrays(document: Mapping[str, Any]) -> dict[str, Any]:
         name: packed(value) if isinstance(value, np.ndarray) else value
         for name, value in document.items()
     }
+
+
+def finite(value: Any) -> Any:
+    """A document with None for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import struct
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from inspector.page_data.packing import TYPES
+from inspector.page_data.packing import TYPES, finite
 
 ALIGN = 8
 
@@ -45,20 +44,11 @@ def encoded(cut: Cut) -> bytes:
         rows.append({"name": name, "type": kind, "shape": shape, "offset": offset})
         parts.append(raw + b"\0" * (-len(raw) % ALIGN))
         offset += len(parts[-1])
-    document = {"arrays": rows, "facts": _finite(cut.facts)}
+    document = {"arrays": rows, "facts": finite(cut.facts)}
     header = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = header.encode()
     text += b" " * (-(len(text) + 4) % ALIGN)
     return b"".join((struct.pack("<I", len(text)), text, *parts))
-
-
-def _finite(value: Any) -> Any:
-    """The value with None for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _raw(array: np.ndarray) -> tuple[bytes, str]:

@@ -96,6 +96,16 @@ def test_odd_metadata_is_cut_to_plain_values(recorded):
     json.dumps(row, allow_nan=False)
 
 
+def test_a_number_that_json_does_not_have_is_left_out_of_a_spec(recorded):
+    """The spec of a run that another engine decoded is not checked; the page reads strict JSON."""
+    trace = copy.deepcopy(recorded[0])
+    trace.meta["spec"] |= {"temperature": float("nan"), "knobs": {"x": [float("inf"), 1.5]}}
+    row = run_card(RaceRecord(traces={"a": trace}))["lanes"]["a"]
+    json.dumps(row, allow_nan=False)
+    assert row["spec"]["temperature"] is None
+    assert row["spec"]["knobs"] == {"x": [None, 1.5]}
+
+
 def test_a_guider_is_named_with_its_digest_and_repeated(session):
     spec = replace(small_race(session).a, unmasker="guided", cache="freecache")
     trace = looking.recorded(session, spec)
