@@ -14,7 +14,9 @@ from engine.core.events import GUIDED, KINDS, PARTS, SITES
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
 from inspector.page_data import foreign
+from inspector.page_data.row_counts import step_windows
 from inspector.page_data.tokens import known
+from inspector.views.schedule import rows_done
 
 UNKNOWN = ("kind", "rows", "forward", "decide", "recomputed", "flops")  # of foreign runs
 FORMULA = ("=", "+", "-", "@")
@@ -82,7 +84,7 @@ def _planned(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]
     """Columns of what each step recomputed, if plans were recorded."""
     out: dict[str, list[Any]] = {}
     if len(arrays["plan"]):
-        share = trace.recompute_map().mean((1, 3))
+        share = rows_done(trace, 0, len(arrays["canvas"])).mean(1) / len(arrays["canvas"])
         out |= {f"share_{site}": share[:, i].tolist() for i, site in enumerate(SITES)}
         if "block_length" in trace.meta["spec"]:
             out |= _kinds("done", trace.recomputed_kinds())
@@ -128,7 +130,7 @@ def tokens_table(trace: Trace) -> str:
     sure[arrays["commit_position"]] = arrays["commit_confidence"]
     start, given = trace.prompt_length, known(trace) | arrays["prompt_mask"]
     size = _spec_size(trace, "block_length") or max(len(ids) - start, 1)
-    counts = trace.recompute_map().sum((0, 1)) if len(arrays["plan"]) else None
+    counts = _times_recomputed(trace) if len(arrays["plan"]) else None
     head = ["position", "part", "block", "id", "text", "given", "step", "confidence"]
     head += [f"recomputed_{site}" for site in SITES if counts is not None]
     rows = []
@@ -138,6 +140,14 @@ def tokens_table(trace: Trace) -> str:
         row += [trace.steps_before + int(when[i]) + 1 if when[i] >= 0 else None]
         rows.append([*row, float(sure[i]), *([] if counts is None else counts[:, i].tolist())])
     return written(head, rows)
+
+
+def _times_recomputed(trace: Trace) -> np.ndarray:
+    """The number of (step, layer) pairs that recomputed each row, by site, int64 [4, T]."""
+    counts = np.zeros((len(SITES), len(trace.arrays()["canvas"])), np.int64)
+    for steps in step_windows(trace.steps):
+        counts += trace.recompute_map(steps).sum((0, 1))
+    return counts
 
 
 def _parts(trace: Trace) -> list[str]:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
 from engine.trace.trace import Trace
 from inspector.files.tables import safe, steps_table, tokens_table
+from tests.support.big_trace import make_big_trace
 from tests.support.handmade_guided_run import (
     GUIDER_FLOPS,
     GUIDER_MS,
@@ -97,6 +99,19 @@ def test_what_a_guider_did_is_in_the_steps(recorded):
     assert [float(row["guider_prefill_ms"]) for row in rows] == [PREFILL_MS, 0, 0]
     assert [int(row["flops_guider"]) for row in rows] == [GUIDER_FLOPS] * 3
     assert "guider_ms" not in read(steps_table(recorded[0]))[0]
+
+
+@pytest.mark.parametrize("table", [steps_table, tokens_table])
+def test_the_plans_of_a_long_run_are_counted_in_parts(table):
+    """A map of them has eight times their bytes: 0.4 GB of a model of 8 billion parameters."""
+    trace = make_big_trace(8, 256, 1_024, 256)
+    plan = trace.arrays()["plan"]
+    tracemalloc.start()
+    try:
+        table(trace)
+        assert tracemalloc.get_traced_memory()[1] < 4 * plan.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
