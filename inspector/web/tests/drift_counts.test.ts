@@ -6,11 +6,12 @@ import {
   firstCounted,
   limitOf,
   type BudgetRules,
+  type Recomputed,
 } from "../src/inspect/drift_counts.ts";
 import type { NdArray } from "../src/inspect/arrays.ts";
 import { rowsDone } from "../src/inspect/plans.ts";
 import { codeUpTo } from "../src/inspect/tally.ts";
-import { layersTitle } from "../src/inspect/views/counts.ts";
+import { rowsShown } from "../src/inspect/views/counts.ts";
 import type { Frame } from "../src/inspect/view.ts";
 import { bytes, cutPart, ints } from "./inspected.ts";
 
@@ -119,26 +120,33 @@ test("rows of the answer begin earlier if a row predicts the next token", () => 
   assert.equal(counts(V, { ...RULES, shift: 1 }, { answer: true }).from, 1);
 });
 
+function recomputed(rules: BudgetRules | null, choice: { sight?: number[] }): Recomputed {
+  const found = counts(V, rules, choice).recomputed();
+  assert.ok(found);
+  return found;
+}
+
 test("without a budget, the shares of a layer are of all steps after the first", () => {
-  const { name, layers, steps } = counts(V, null, {}).recomputed();
+  const { name, layers, steps } = recomputed(null, {});
   assert.equal(name, "recomputed after step 1");
   assert.deepEqual(layers, [(1 + 0.25) / 2, 0.25]);
   assert.deepEqual(steps, [1, (1 + 0.25) / 2, 0.25]);
 });
 
 test("shares are of the rows that a step attends to", () => {
-  const { steps } = counts(V, null, { sight: [8, 4, 4] }).recomputed();
+  const { steps } = recomputed(null, { sight: [8, 4, 4] });
   assert.deepEqual(steps, [0.5, (1 + 0.25) / 2, 0.25]);
 });
 
 test("with a budget, the shares of a layer are of the steps without a refresh", () => {
-  const { name, layers } = counts(V, RULES, {}).recomputed();
+  const { name, layers } = recomputed(RULES, {});
   assert.equal(name, "recomputed between refreshes");
   assert.deepEqual(layers, [0.25, 0.25]);
 });
 
-test("a row of the query counts as recomputed where it was evaluated", () => {
-  assert.deepEqual(counts(V, null, { quantity: "q0" }).recomputed().steps, [0.75, 0.75, 0.75]);
+test("no plan says which rows computed their query", () => {
+  // A drift says it of rows that were recorded and computed before only: of none in the first step.
+  assert.equal(counts(V, null, { quantity: "q0" }).recomputed(), null);
 });
 
 test("the budget needs no hint for the quantities and rows that it is of", () => {
@@ -155,7 +163,8 @@ test("the slider's exponents are thresholds of two digits", () => {
   assert.deepEqual([-1.3, -4, 0].map(limitOf), [0.05, 0.0001, 1]);
 });
 
-test("the chart of layers names a budget only where the method has one", () => {
-  assert.match(layersTitle(true, ""), /drifted, budgeted and recomputed rows$/);
-  assert.doesNotMatch(layersTitle(false, "recorded "), /budget/);
+test("a chart names the rows that it shows", () => {
+  assert.equal(rowsShown(true, true), "drifted, budgeted and recomputed rows");
+  assert.equal(rowsShown(false, true), "drifted and recomputed rows");
+  assert.equal(rowsShown(false, false), "drifted rows");
 });

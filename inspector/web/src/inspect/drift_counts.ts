@@ -111,24 +111,18 @@ export class DriftCounts {
       : { steps, name: `recomputed after step ${this.frame.first + 1}` };
   }
 
-  private recomputedRows(step: number, layer: number): number {
+  /** The shares of rows that were recomputed; null for the query, which no plan has. */
+  recomputed(): Recomputed | null {
     const site = SITES.indexOf(this.quantity);
-    // The plan has no entry for the query, which is evaluated exactly where it is computed.
-    if (site < 0) return this.table.at(step, layer).seen;
-    return at(this.data.done, step, layer, site);
+    const key = [site, Boolean(this.rules)].join();
+    return site < 0 ? null : RECOMPUTED.of(this.data.done, key, () => this.countRecomputed(site));
   }
 
-  /** The shares of rows that were recomputed. */
-  recomputed(): Recomputed {
-    const key = [this.quantity, Boolean(this.rules)].join();
-    return RECOMPUTED.of(this.data.done, key, () => this.countRecomputed());
-  }
-
-  private countRecomputed(): Recomputed {
+  private countRecomputed(site: number): Recomputed {
     const { frame } = this;
     const rows = Array.from(frame.sight.values, (sight) => sight - this.from);
     const done = rows.map((most, s) =>
-      Array.from({ length: frame.layers }, (_, l) => this.recomputedRows(s, l) / most),
+      Array.from({ length: frame.layers }, (_, l) => at(this.data.done, s, l, site) / most),
     );
     const { steps, name } = this.comparedSteps();
     const layers = Array.from({ length: frame.layers }, (_, l) =>

@@ -56,7 +56,7 @@ export const counts = viewOf<BudgetRules>({
   about:
     "The share of evaluated rows whose drift since their previous evaluation is above a threshold, by layer and step (SPA-Cache, figure 2). " +
     "In plain decoding every row is evaluated, and a budget per layer should follow this profile. In a cached run only the recomputed rows can be counted. " +
-    "The charts also show the method's budget, if it has one, and the share of rows that was recomputed.",
+    "The charts also show the method's budget, if it has one, and the share of rows that was recomputed; which rows computed their query is not recorded.",
   controls: [
     { name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS },
     {
@@ -168,10 +168,10 @@ function largestWords(panel: Panel, found: DriftCounts, step: number, layer: num
 function drawCharts(panel: Panel, found: DriftCounts): void {
   const { byLayer, byStep } = found.table;
   const done = found.recomputed();
-  const lines = [...done.layers, ...(found.budget()?.shares ?? [])];
+  const lines = [...(done?.layers ?? []), ...(found.budget()?.shares ?? [])];
   const [layerEnd, stepEnd] = alike(
     percentEnd(byLayer.map(shareAbove), lines),
-    percentEnd(byStep.map(shareAbove), done.steps),
+    percentEnd(byStep.map(shareAbove), done?.steps ?? []),
   );
   drawLayers(panel, found, byLayer, layerEnd);
   drawSteps(panel, found, byStep, stepEnd);
@@ -208,13 +208,14 @@ function tallyWords(tally: Tally): string {
   return `${number(tally.above)} of ${number(tally.seen)} rows drifted (${share})`;
 }
 
-/**
- * The title of the chart of layers, which names the budget only of a method that has one;
- * `recorded` as `recordedOf` gives it.
- */
-export function layersTitle(budgeted: boolean, recorded: string): string {
-  const rows = budgeted ? "drifted, budgeted and recomputed" : "drifted and recomputed";
-  return `Each layer, over all ${recorded}steps: ${rows} rows`;
+/** "drifted and recomputed rows": which rows a chart shows, of those that it may show. */
+export function rowsShown(budgeted: boolean, recomputed: boolean): string {
+  const shown = [
+    "drifted",
+    ...(budgeted ? ["budgeted"] : []),
+    ...(recomputed ? ["recomputed"] : []),
+  ];
+  return new Intl.ListFormat("en-GB").format(shown) + " rows";
 }
 
 function drawLayers(
@@ -226,12 +227,13 @@ function drawLayers(
   const { layers } = panel.frame;
   const done = found.recomputed();
   const budget = found.budget();
-  const series = [bars(drifted), line(done.name, RECOMPUTED_COLOUR, done.layers, end)];
+  const series = [bars(drifted)];
+  if (done) series.push(line(done.name, RECOMPUTED_COLOUR, done.layers, end));
   if (budget) {
     series.push({ ...line(budget.name, BUDGET_COLOUR, budget.shares, end), dash: [6, 3] });
   }
   panel.figure("counts-layers").show({
-    title: layersTitle(budget !== null, recordedOf(panel.frame)),
+    title: `Each layer, over all ${recordedOf(panel.frame)}steps: ${rowsShown(budget !== null, done !== null)}`,
     about: aboutOf(found),
     x: layerAxis(layers),
     y: { name: "% of rows", from: 0, to: end },
@@ -240,8 +242,8 @@ function drawLayers(
     words: (x) => {
       const l = layerAt(x, layers);
       const planned = budget ? ", budget " + percent(budget.shares[l]) : "";
-      const share = percent(done.layers[l]);
-      return `Layer ${l + 1}: ${tallyWords(drifted[l])}, ${done.name} ${share}${planned}`;
+      const share = done ? `, ${done.name} ${percent(done.layers[l])}` : "";
+      return `Layer ${l + 1}: ${tallyWords(drifted[l])}${share}${planned}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
     leave: () => panel.pick(null, false),
@@ -252,19 +254,21 @@ function drawLayers(
 function drawSteps(panel: Panel, found: DriftCounts, drifted: readonly Tally[], end: number): void {
   const { steps, first } = panel.frame;
   const done = found.recomputed();
+  const series: Series[] = [{ ...bars(drifted, first), wide: 0.9 }];
+  if (done) {
+    series.push({ ...line("recomputed", RECOMPUTED_COLOUR, done.steps, end, first), kind: "step" });
+  }
   panel.figure("counts-steps").show({
-    title: `Each step, over all ${recordedOf(panel.frame)}layers: drifted and recomputed rows`,
+    title: `Each step, over all ${recordedOf(panel.frame)}layers: ${rowsShown(false, done !== null)}`,
     about: aboutOf(found),
     x: stepAxis(steps, first),
     y: { name: "% of rows", from: 0, to: end },
-    series: [
-      { ...bars(drifted, first), wide: 0.9 },
-      { ...line("recomputed", RECOMPUTED_COLOUR, done.steps, end, first), kind: "step" },
-    ],
+    series,
     at: panel.number(panel.spot.step),
     words: (x) => {
       const s = stepAt(x, steps, first);
-      return `Step ${panel.number(s)}: ${tallyWords(drifted[s])}, recomputed ${percent(done.steps[s])}`;
+      const share = done ? `, recomputed ${percent(done.steps[s])}` : "";
+      return `Step ${panel.number(s)}: ${tallyWords(drifted[s])}${share}`;
     },
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
     leave: () => panel.pick(null, false),
