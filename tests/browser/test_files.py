@@ -140,6 +140,9 @@ def test_hostile_text_in_a_replay_file_is_only_text(from_disk, tmp_path):
     show(race, "candidates")
     assert "<img src=x" in race.text("[data-lane=a] h2")
     assert "<img src=x" in race.text("[data-lane=a] .ds-cell >> nth=0")
+    answer = race.page.locator("#ds-race [data-lane=a] .ds-answer").text_content()
+    assert "\u202e" not in answer
+    assert "⟨U+202E⟩abc" in answer
     assert race.page.evaluate("() => window.hit ?? null") is None
     assert race.page.locator("img").count() == 0
     assert race.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

@@ -1,6 +1,6 @@
 import { make } from "../base/dom.ts";
 import { number } from "../base/format.ts";
-import { cellText, visible, type Piece } from "../base/pieces.ts";
+import { cellText, visible, visibleLines, type Piece } from "../base/pieces.ts";
 import { stripTitle } from "./images.ts";
 import type { Lane, StartedLane } from "./lane.ts";
 import type { Store } from "./store.ts";
@@ -21,7 +21,8 @@ export function drawAnswer(target: HTMLElement, lane: Lane, frame: number): void
       continue;
     }
     flush();
-    nodes.push(document.createTextNode(nodes.length ? part : part.trimStart()));
+    const text = visibleLines(nodes.length ? part : part.trimStart());
+    nodes.push(document.createTextNode(text));
   }
   flush();
   target.replaceChildren(...nodes);
