@@ -99,7 +99,7 @@ def whole(record: RaceRecord, title: Title) -> str:
             lanes[lane] = {
                 "start": tokens.lane_start(trace, foreign.title(trace, title)),
                 "rows": timeline.trace_rows(trace),
-                "pieces": tokens.pieces(trace.pieces, trace.pieces),
+                "pieces": tokens.pieces(trace.pieces, tokens.canvas_ids(trace)),
             }
             if trace.meta["reason"] != "running":
                 lanes[lane]["end"] = lane_end(trace)

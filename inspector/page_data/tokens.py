@@ -30,6 +30,13 @@ def known(trace: Trace) -> np.ndarray:
     return ~arrays["prompt_mask"] & (arrays["fixed_mask"] | decoded)
 
 
+def canvas_ids(trace: Trace) -> list[int]:
+    """The token ids that the canvas has in some step; those of candidates come with their views."""
+    arrays = trace.arrays()
+    found: list[int] = np.unique(np.append(arrays["canvas"], arrays["commit_id"])).tolist()
+    return found
+
+
 def lane_start(trace: Trace, title: str) -> dict[str, Any]:
     """The data of a lane before its first step: title, prompt, sizes, model, environment.
 

@@ -174,6 +174,16 @@ def test_odd_metadata_is_drawn_as_text(traces, tmp_path):
     assert whole["lanes"]["a"]["end"]["text"] == ""
 
 
+def test_a_race_is_told_the_texts_of_its_canvas_alone(recorded):
+    """Candidates and the logit lens of a large recorded run show most of a vocabulary."""
+    trace = recorded[1]
+    whole = json.loads(messages.whole(RaceRecord(traces={"a": trace}), str))
+    steps = range(trace.steps + 1)
+    shown = {str(i) for step in steps for i in trace.canvas_at(step).tolist() if i in trace.pieces}
+    assert set(whole["lanes"]["a"]["pieces"]) == shown
+    assert len(shown) < len(trace.pieces)
+
+
 @pytest.mark.parametrize("ms", [5e-324, 10**400])
 def test_times_beyond_all_numbers_give_no_speed_up(ms, traces, tmp_path):
     """Infinity is no JSON: the page would keep the race before, and say that it was imported."""
