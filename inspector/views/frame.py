@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import known
@@ -52,7 +53,8 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     of the prompt. `sight` [S] is the number of rows, from the first, that a step attends to; of an
     autoregressive run it is that of the whole canvas. `causal`: the run was decoded
     autoregressively. `unmasker` is the name of its rule, empty if it has none. `narrowed`: the
-    recorder left out layers, steps or positions. `lacks` names views that the run has no data for.
+    recorder left out layers, steps or positions. `quantities` names those whose drifts it kept.
+    `lacks` names views that the run has no data for.
     """
     arrays, spec = trace.arrays(), trace.meta["spec"]
     prompt, rule = arrays["prompt_mask"], spec.get("unmasker")
@@ -75,6 +77,7 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "rows": arrays["rows"],
         "sight": trace.rows_in_sight(),
         "narrowed": _narrowed(trace),
+        "quantities": [QUANTITIES[i] for i in arrays["recorded_quantity"].tolist()],
         "causal": rule == "autoregressive",
         "unmasker": rule if isinstance(rule, str) else "",
         "lacks": [name for name, array in ONLY_IN_SOME.items() if not arrays[array].size],

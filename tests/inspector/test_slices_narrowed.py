@@ -45,6 +45,11 @@ def test_the_frame_tells_whether_layers_steps_or_positions_were_left_out(trace, 
     assert not frame_facts(trace)["narrowed"]
 
 
+def test_the_frame_names_the_quantities_that_were_recorded(trace, narrow):
+    assert frame_facts(narrow)["quantities"] == ["k", "v", "q0"]
+    assert frame_facts(trace)["quantities"] == list(QUANTITIES)
+
+
 def blanked(codes, *kept):
     """The codes with no data in places that were not kept; `kept` has a place for each axis."""
     places = [np.arange(size)[own] for size, own in zip(codes.shape, kept, strict=True)]

@@ -12,7 +12,7 @@ import type { NdArray } from "../src/inspect/arrays.ts";
 import { rowsDone } from "../src/inspect/plans.ts";
 import { codeUpTo } from "../src/inspect/tally.ts";
 import { rowsShown } from "../src/inspect/views/counts.ts";
-import type { Frame } from "../src/inspect/view.ts";
+import { isWhole, type Frame } from "../src/inspect/view.ts";
 import { bytes, cutPart, ints } from "./inspected.ts";
 
 const __ = NO_DATA;
@@ -22,7 +22,13 @@ const QUANTITIES = ["k", "v", "attn", "ffn", "q0"];
 function counts(
   v: number[][],
   rules: BudgetRules | null,
-  choice: { quantity?: string; answer?: boolean; sight?: number[]; narrowed?: boolean },
+  choice: {
+    quantity?: string;
+    answer?: boolean;
+    sight?: number[];
+    narrowed?: boolean;
+    quantities?: string[];
+  },
 ): DriftCounts {
   const drift = v.flatMap((row) =>
     QUANTITIES.flatMap((name) => (name === "v" ? row : [9, 9, 9, __])),
@@ -32,6 +38,7 @@ function counts(
     level: "layers",
     lacks: [],
     narrowed: choice.narrowed ?? false,
+    quantities: choice.quantities ?? QUANTITIES,
     causal: false,
     positions: 4,
     prompt: 2,
@@ -113,6 +120,18 @@ test("the sentence speaks of the recorded rows alone if others were not recorded
     counts(blank, null, { narrowed }).sentence(),
     "No recorded row was evaluated twice.",
   );
+});
+
+test("a quantity whose drift was not recorded may have been evaluated", () => {
+  const blank = V.map((row) => row.map(() => __));
+  const quantities = ["k", "q0"];
+  assert.equal(
+    counts(blank, null, { quantities }).sentence(),
+    "No recorded row was evaluated twice.",
+  );
+  assert.ok(isWhole({ narrowed: false, quantities }, "k"));
+  assert.ok(isWhole({ narrowed: false }, "v")); // an older replay file
+  assert.ok(!isWhole({ narrowed: true, quantities }, "k"));
 });
 
 test("rows of the answer begin earlier if a row predicts the next token", () => {

@@ -18,6 +18,8 @@ const DATA = {
 test("the legend names what is reused", () => {
   assert.equal(mapLegend(K, 0, null).underName, "K reused");
   assert.equal(mapLegend(ATTENTION, 0, null).underName, "attention output reused");
+  assert.doesNotMatch(mapLegend(K, 0, null).blank, /recorded/);
+  assert.match(mapLegend(K, 0, null, false).blank, /, or not recorded$/);
 });
 
 test("legends of different sites, layers or thresholds differ as texts, so that they are redrawn", () => {

@@ -5,8 +5,8 @@ import { at, type NdArray } from "./arrays.ts";
 import type { RowsDone } from "./plans.ts";
 import { QUANTITY_NAMES } from "./quantities.ts";
 import { SITES } from "./sites.ts";
-import { CountTable, recordedOf, shareAbove } from "./tally.ts";
-import type { Frame } from "./view.ts";
+import { CountTable, shareAbove } from "./tally.ts";
+import { isWhole, type Frame } from "./view.ts";
 import type { Rules } from "./why.ts";
 
 /** What the counts read of the rules of a run's cache. */
@@ -152,7 +152,7 @@ export class DriftCounts {
   sentence(): string {
     const all = this.table.ofAll();
     const share = shareAbove(all);
-    const recorded = recordedOf(this.frame);
+    const recorded = isWhole(this.frame, this.quantity) ? "" : "recorded ";
     if (share === null) return `No ${recorded}row was evaluated twice.`;
     const most = this.frame.layers > 1 ? this.table.mostDrifted() : null;
     return (

@@ -59,11 +59,15 @@ export const QUERY_COLOURS = Array.from(DRIFT.subarray(0, NO_DATA), (drift) =>
   cividis(scalePlace(drift)),
 );
 
-/** The legend of the map: what is reused in it, and the threshold of its layer (null: none). */
+/**
+ * The legend of the map: what is reused in it, and the threshold of its layer (null: none); `whole`
+ * as `isWhole` gives it.
+ */
 export function mapLegend(
   site: number,
   layer: number,
   limit: number | null,
+  whole = true,
 ): Required<Pick<HeatSpec, "legend" | "blank" | "underName">> {
   const legend: ScaleLegend = { ...DRIFT_LEGEND, marks: [], items: [] };
   if (limit !== null) {
@@ -72,7 +76,9 @@ export function mapLegend(
   }
   return {
     legend,
-    blank: "no data: query not computed, or computed for the first time",
+    blank:
+      "no data: query not computed, or computed for the first time" +
+      (whole ? "" : ", or not recorded"),
     underName: SITE_OPTIONS[site][1] + " reused",
   };
 }

@@ -36,12 +36,22 @@ export interface Frame {
   sight: NdArray;
   /** Whether layers, steps or positions were not recorded. */
   narrowed: boolean;
+  /** The quantities whose drifts were recorded; missing in older replay files, which have all. */
+  quantities?: readonly string[];
   /** Whether the run was decoded autoregressively, so that nothing can drift. */
   causal: boolean;
   /** The rule that commits tokens; missing in older replay files. */
   unmasker?: string;
   /** Names of views that the run has no data for, whatever its level. */
   lacks: readonly string[];
+}
+
+/** Whether drifts of a quantity were recorded where they were evaluated: at all rows and steps. */
+export function isWhole(
+  { narrowed, quantities }: Pick<Frame, "narrowed" | "quantities">,
+  quantity: string,
+): boolean {
+  return !narrowed && (quantities?.includes(quantity) ?? true);
 }
 
 /** Why a view has no data. */

@@ -13,7 +13,7 @@ import type { RowCell } from "../planned_row.ts";
 import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { hasPlans, type Frame, type View } from "../view.ts";
+import { hasPlans, isWhole, type Frame, type View } from "../view.ts";
 import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -181,12 +181,13 @@ function stepWords(panel: Panel, data: TokenRows, cell: RowCell): string {
 function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
   const { frame, cursor, inspector } = panel;
   const { position } = cell;
+  const without = isWhole(frame, "v") ? "no previous value" : "no drift recorded";
   const look: Pick<HeatSpec, "colour" | "glyph" | "legend" | "plain"> = {
     colour: (code) => (code === NO_DRIFT ? COMPUTED : driftColour(code)),
     glyph: (code) => (code === NO_DRIFT ? "•" : ""),
     legend: {
       ...DRIFT_SCALE,
-      items: [[COMPUTED, data.drift ? "computed, no previous value" : "computed", "•"]],
+      items: [[COMPUTED, data.drift ? "computed, " + without : "computed", "•"]],
     },
     plain: (code) => (code === NO_DRIFT ? "computed" : DRIFT[code]),
   };

@@ -26,7 +26,7 @@ import { rowsDone, type RowsDone } from "../plans.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
 import type { Query } from "../slice.ts";
 import { codeUpTo, highest, recordedOf, shareAbove, type Tally } from "../tally.ts";
-import { viewOf } from "../view.ts";
+import { isWhole, viewOf } from "../view.ts";
 
 /** The scale of shares of rows, logarithmic from 0.1 %. */
 export const SHARE_SCALE: ScaleLegend = {
@@ -143,7 +143,10 @@ function drawMap(panel: Panel, found: DriftCounts): void {
 function cellWords(panel: Panel, found: DriftCounts, step: number, layer: number): string {
   const cell = found.table.at(step, layer);
   const where = `Step ${panel.number(step)}, layer ${layer + 1}: `;
-  if (!cell.seen) return where + "no row with a previous value was evaluated";
+  if (!cell.seen) {
+    const whole = isWhole(panel.frame, found.quantity);
+    return where + (whole ? "no row with a previous value was evaluated" : "none was recorded");
+  }
   const share = percent(shareAbove(cell));
   return (
     `${where}${cell.above} of ${plural(cell.seen, "row")} (${share}) above ${found.limit}; ` +

@@ -1,12 +1,11 @@
 import type { HeatSpec } from "../../figures/spec.ts";
 import { LANES } from "../../race/messages.ts";
-import type { CellMap } from "../cell_map.ts";
 import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
 import { driftOfLayer, driftOfStep, HEIGHT } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_NAMES, QUANTITY_OPTIONS } from "../quantities.ts";
 import { bothSides, SIDES_CONTROL } from "../sides.ts";
-import type { View } from "../view.ts";
+import { isWhole, type View } from "../view.ts";
 import { drawDriftDifference } from "./drift_sides.ts";
 
 /** Drift by position: of one layer in all steps, and of all layers in one step. */
@@ -58,13 +57,16 @@ function shared(
   };
 }
 
-function cellWords(map: CellMap, row: number, x: number, where: string): string {
-  const drift = map.words(row, x) + driftText(map.at(row, x));
-  return `Position ${x + 1}, ${where}: ${drift}`;
+/** The drift of a cell; `joined` says that it stands for several. */
+function valueWords(panel: Panel, code: number, joined: string): string {
+  const whole = isWhole(panel.frame, panel.choice("quantity"));
+  const none = code === NO_DATA && !whole;
+  return joined + (none ? "not evaluated or not recorded" : driftText(code));
 }
 
 function whereWords(panel: Panel, x: number, step: number, layer: number): string {
-  return `${panel.text(x, step)}, step ${panel.number(step)}, layer ${layer + 1}`;
+  const place = `${panel.text(x, step)}, step ${panel.number(step)}, layer ${layer + 1}`;
+  return `Position ${x + 1}, ${place}: `;
 }
 
 function drawSteps(panel: Panel): void {
@@ -85,7 +87,8 @@ function drawSteps(panel: Panel): void {
     y: panel.stepCells(),
     value: (x, step) => known(map.at(step, x)),
     about: { layer, quantity },
-    words: (x, step) => cellWords(map, step, x, whereWords(panel, x, step, layer)),
+    words: (x, step) =>
+      whereWords(panel, x, step, layer) + valueWords(panel, map.at(step, x), map.words(step, x)),
     pick: (x, step, pin) => panel.pick({ position: x, step }, pin),
     at: { x: cursor.position, y: spot.step },
     dots,
@@ -106,7 +109,8 @@ function drawLayers(panel: Panel): void {
     y: { name: "layer", count: frame.layers },
     value: (x, layer) => known(map.at(layer, x)),
     about: { quantity },
-    words: (x, layer) => cellWords(map, layer, x, whereWords(panel, x, step, layer)),
+    words: (x, layer) =>
+      whereWords(panel, x, step, layer) + valueWords(panel, map.at(layer, x), map.words(layer, x)),
     pick: (x, layer, pin) => panel.pick({ position: x, layer }, pin),
     at: { x: cursor.position, y: spot.layer },
   });

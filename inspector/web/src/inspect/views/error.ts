@@ -32,7 +32,7 @@ import {
 import { drawProbedSteps, nearest } from "../probed_steps.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
-import { viewOf, type Frame } from "../view.ts";
+import { isWhole, viewOf, type Frame } from "../view.ts";
 
 /** The probed step next to the cursor, and the layer and site that are shown. */
 interface Scene {
@@ -129,12 +129,14 @@ function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scen
     under: (x, y) => !done(x, y),
     underName: "reused",
     legend: DRIFT_SCALE,
-    blank: "no data: not in the forward of this step",
+    blank: isWhole(frame, SITES[site])
+      ? "no data: not in the forward of this step"
+      : "no data: not in the forward of this step, or not recorded",
     unit: "1 - cosine",
     plain: (drift) => DRIFT[drift],
     words: (x, y) => {
       const place = `Position ${x + 1}, ${panel.text(x, step)}, layer ${y + 1}, step ${panel.number(step)}`;
-      return `${place}: error of the ${name} ${map.words(y, x)}${errorText(code(x, y), done(x, y), frame.narrowed)}`;
+      return `${place}: error of the ${name} ${map.words(y, x)}${errorText(code(x, y), done(x, y), isWhole(frame, SITES[site]))}`;
     },
     pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
     leave: () => panel.pick(null, false),
@@ -143,9 +145,8 @@ function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scen
   });
 }
 
-function errorText(code: number, done: boolean, narrowed: boolean): string {
-  if (code === NO_DATA)
-    return narrowed ? "none was recorded" : "none, the row was not in the forward";
+function errorText(code: number, done: boolean, whole: boolean): string {
+  if (code === NO_DATA) return whole ? "none, the row was not in the forward" : "none was recorded";
   return `${driftText(code)} (${done ? "recomputed" : "reused"})`;
 }
 
@@ -156,9 +157,9 @@ function drawMeans({ panel, frame, steps, probe, site, layer, name }: Scene): vo
   const mean = (x: number, l: number): number => at(found.means.mean, x, l);
   const text = (value: number): string =>
     Number.isNaN(value)
-      ? panel.frame.narrowed
-        ? "none was recorded"
-        : "none, no row was in the forward"
+      ? isWhole(frame, SITES[site])
+        ? "none, no row was in the forward"
+        : "none was recorded"
       : value.toPrecision(2);
   figure.show({
     title: `Mean error of the ${name} over the rows in the forward: layer by probed step`,

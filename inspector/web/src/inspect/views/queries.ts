@@ -21,7 +21,7 @@ import type { Query } from "../slice.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
 import { recordedOf } from "../tally.ts";
-import { viewOf, type Frame } from "../view.ts";
+import { isWhole, viewOf, type Frame } from "../view.ts";
 
 /** Rows of a layer by drift [4, 2, bins], first recomputed, then reused ones. */
 interface Histogram {
@@ -184,7 +184,7 @@ function drawDrifts(scene: Scene): void {
     about: { layer, quantity: "q0" },
     colour: (code) => QUERY_COLOURS[code],
     under: (x, y) => !isDone(plan, y, 0, from + x),
-    ...mapLegend(site, layer, limit),
+    ...mapLegend(site, layer, limit, isWhole(panel.frame, "q0")),
     unit: "1 - cosine",
     plain: (code) => DRIFT[code],
     words: (x, y) => driftWords(scene, found, from + x, y),
