@@ -15,7 +15,7 @@ from engine.advise.space import title_of, without_repeats
 from engine.batch.outcome import Outcome
 from engine.catalog import decoding_rules
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, percentage
 
 CARD = "run-card.json"
 REPEAT = f"python -m engine repeat {CARD}"
@@ -242,12 +242,12 @@ def _row(cache: str, found: CacheAdvice, name: str, own: Measured, front: bool) 
     if kept is not None:
         discordant = f"{kept.gained}, {kept.lost}" if kept.p is not None else ""
         figures = [
-            f"{kept.share:.1%}", f"{kept.low:.1%} to {kept.high:.1%}", discordant,
-            "" if kept.p is None else f"{kept.p:.2g}",
+            percentage(kept.share), f"{percentage(kept.low)} to {percentage(kept.high)}",
+            discordant, "" if kept.p is None else f"{kept.p:.2g}",
         ]  # fmt: skip
     return [
         cache, name.partition(": ")[2] + chosen, found.origin(name), str(len(own.pairs)),
-        f"{own.speed_up:.2f}", f"{slow:.2f} to {fast:.2f}", *figures, f"{own.recomputed:.1%}",
+        f"{own.speed_up:.2f}", f"{slow:.2f} to {fast:.2f}", *figures, percentage(own.recomputed),
         "yes" if name in found.accepted else "no", "yes" if front else "",
     ]  # fmt: skip
 

@@ -41,7 +41,7 @@ from engine.batch.settings import PLAIN, NamedSpec, batch_settings, plain_decodi
 from engine.core.command_line import command_parser, make_out, thread_count
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, percentage
 from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
 
@@ -148,12 +148,15 @@ def _cells(row: dict[str, Any]) -> list[str]:
     def cell(name: str, form: str) -> str:
         return "" if row[name] is None else format(row[name], form)
 
+    def share(name: str) -> str:
+        return "" if row[name] is None else percentage(row[name])
+
     return [
-        row["name"], str(row["runs"]), cell("agreement", ".1%"),
-        "" if interval is None else f"{interval[0]:.1%} to {interval[1]:.1%}",
-        cell("same_answer", ".1%"),
+        row["name"], str(row["runs"]), share("agreement"),
+        "" if interval is None else " to ".join(map(percentage, interval)),
+        share("same_answer"),
         f"{row['right']} of {row['known']}" if row["known"] else "", cell("p", ".2g"),
-        cell("forwards", ".1f"), cell("text_forwards", ".1f"), cell("recomputed", ".1%"),
+        cell("forwards", ".1f"), cell("text_forwards", ".1f"), share("recomputed"),
         cell("ms", ".0f"), cell("speed_up", ".2f"), cell("text_speed_up", ".2f"),
         cell("tokens_per_s", ".0f"),
     ]  # fmt: skip

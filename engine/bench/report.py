@@ -9,7 +9,7 @@ from typing import Any
 from engine.bench.floor import Product
 from engine.bench.trial import Case, Trial
 from engine.core.events import KINDS
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, percentage
 from engine.models.kernels.choice import ROUTINES, Times, fastest
 from engine.models.loading.memory_estimate import dtype_of, weights_bytes
 from engine.serve.memory_budget import spec_run_bytes
@@ -181,6 +181,6 @@ def _captured_cells(captured: Mapping[str, Any], eager: Mapping[str, Any]) -> li
         f"{captured['ms']:.2f}",
         f"{eager['ms']:.2f}",
         f"{1 / eager['speed_up']:.2f}x",
-        "" if eager["same"] is None else f"{eager['same']:.1%}",
+        "" if eager["same"] is None else percentage(eager["same"]),
         *(("", "") if waits is None else (f"{count:.2f}" for count in waits)),
     ]

@@ -44,6 +44,11 @@ def _cell(value: object) -> str:
     return " ".join(str(value).splitlines()).replace("|", "\\|")
 
 
+def percentage(share: float, digits: int = 1, sign: str = "") -> str:
+    """A share of 1 as a percentage; `sign` `+` also marks one above 0."""
+    return f"{100 * share:{sign}.{digits}f} %"
+
+
 def percent(found: Mapping[str, Any]) -> str:
     """The accuracy in a family with its standard error."""
     return f"{100 * found['accuracy']:.1f} ± {100 * found['standard_error']:.1f} %"
@@ -60,7 +65,7 @@ def mean_agreement(row: Mapping[str, Any]) -> str:
     Empty if the row has another vocabulary.
     """
     shares = [found["agreement"] for found in row["families"].values()]
-    return "" if None in shares else f"{100 * fmean(shares):.1f} %"
+    return "" if None in shares else percentage(fmean(shares))
 
 
 def problem_counts(row: Mapping[str, Any]) -> str:

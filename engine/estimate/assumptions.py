@@ -15,6 +15,7 @@ from engine.cache.base import ModelInfo, RunInfo, StepView
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
+from engine.core.tables import percentage
 from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.schedule import BlockProgress
 
@@ -130,7 +131,7 @@ def complete(
     if rows is not None:
         share = rows.share if given.share is None else given.share
         source = rows.default if given.share is None else given.source or "as given"
-        words.append(f"{rows.what}. Assumed: {100 * share:.1f} % ({source}).")
+        words.append(f"{rows.what}. Assumed: {percentage(share)} ({source}).")
     if policy.rows_by_order(info, spec.block_length):
         words.append(
             "The rows that the cache computes depend on the order in which a block's tokens are "

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from engine.core.events import PARTS
+from engine.core.tables import percentage
 from engine.estimate.work import WorkCounter
 
 THIS_MACHINE = "this"
@@ -18,7 +19,7 @@ FEW_ROWS, MANY_ROWS = 32, 256  # of the steps whose rates are measured
 EFFICIENCY = 0.7
 SPARSE = "NVIDIA {} data sheet (with sparsity: twice)"
 ASSUMED = (
-    f"Assumed of a GPU: {100 * EFFICIENCY:.0f} % of the published dense FLOP/s are reached, as "
+    f"Assumed of a GPU: {percentage(EFFICIENCY, 0)} of the published dense FLOP/s are reached, as "
     "plain decoding of LLaDA-8B-Base reaches of an RTX 4090 in Table 1 of dLLM-Cache (16.12 "
     "TFLOPs at 7.32 tokens/s: 118 of 165 TFLOP/s). The published bandwidth is taken in full, and "
     "launches of kernels take no time: a step with few rows takes longer than predicted. On an "

@@ -21,7 +21,7 @@ from typing import Any
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
-from engine.core.tables import markdown_table, update_section
+from engine.core.tables import markdown_table, percentage, update_section
 from engine.estimate.devices import GPUS
 from engine.estimate.estimate import Target, estimate, known_model
 from engine.models.loading.registry import REGISTERED
@@ -103,7 +103,7 @@ def table(planned: Sequence[Planned], gpus: Sequence[int]) -> str:
     """Hours of every method and benchmark, the sums, and what was assumed."""
     rows = [
         (
-            one.benchmark.title, one.method, f"{one.tera_flops:.0f}", f"{one.recomputed:.0%}",
+            one.benchmark.title, one.method, f"{one.tera_flops:.0f}", percentage(one.recomputed, 0),
             *(_hours(one.seconds / count) for count in gpus),
         )
         for one in planned

@@ -22,6 +22,7 @@ import torch
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, not_negative, positive
 from engine.core.files import ASSETS
+from engine.core.tables import percentage
 from engine.evaluate.exam import Questions, evaluate, summarise
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import Guider, load_guider
@@ -137,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     row |= {"shots": args.shots, "family": args.family}
     print(
         f"{args.folder.name}, {args.family}, {corpus.example_counts(questions)}: "
-        f"{row['accuracy']:.1%} of {args.problems} correct"
+        f"{percentage(row['accuracy'])} of {args.problems} correct"
     )
     if args.generate:
         print(

@@ -22,7 +22,7 @@ from typing import Any
 from engine.batch.flags import add_spec_flags, spec_from_flags
 from engine.core.command_line import command_parser
 from engine.core.files import ASSETS
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, percentage
 from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import gigabytes
@@ -86,13 +86,13 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("steps (forwards)", f"{found['steps']} ({found['forwards']})"),
         ("TFLOPs a step", f"{found['flops_per_step'] / 1e12:.4g}"),
         ("TFLOPs a position", f"{found['flops_per_position'] / 1e12:.4g}"),
-        *((f"  {name}", f"{count / whole:.1%}") for name, count in parts.items() if count),
+        *((f"  {name}", percentage(count / whole)) for name, count in parts.items() if count),
         ("rows that enter a step", f"{found['rows']:.1f}"),
         *(
             (f"  {site} rows of a layer recomputed", f"{rows:.1f}")
             for site, rows in found["rows_by_site"].items()
         ),
-        ("recomputed share", f"{found['recomputed']:.1%}"),
+        ("recomputed share", percentage(found["recomputed"])),
         ("bytes a step", gigabytes(int(found["bytes_per_step"]))),
         ("weights, cache, run", ", ".join(
             gigabytes(memory[f"{name}_bytes"]) for name in ("weights", "cache", "run"))),
@@ -103,7 +103,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("predicted step", f"{time['step_ms']:.3g} ms (median {time['median_step_ms']:.3g})"),
         ("predicted run", f"{time['run_seconds']:.3g} s, {time['positions_per_s']:.3g} tokens/s"),
-        ("steps bound by memory", f"{time['memory_bound_steps']:.0%}"),
+        ("steps bound by memory", percentage(time["memory_bound_steps"], 0)),
     ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser
 from engine.core.events import StepEvent
 from engine.core.files import write_atomically
-from engine.core.tables import RESULTS_README, markdown_table, update_section
+from engine.core.tables import RESULTS_README, markdown_table, percentage, update_section
 from engine.estimate.assumptions import MEASURED, Assumptions
 from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.estimate import Target, estimate
@@ -60,6 +60,11 @@ class Compared:
     run_flops: int
     seconds: float
     run_seconds: float
+
+    @property
+    def flops_error(self) -> float:
+        """Estimated over counted FLOPs, less 1."""
+        return self.flops / self.run_flops - 1
 
     @property
     def time_error(self) -> float:
@@ -127,9 +132,9 @@ def table(rows: Sequence[Compared]) -> str:
             (
                 f"`{row.model}`", row.name + ("" if row.exact else " (assumed)"),
                 f"{row.run_flops / 1e9:.4g} G",
-                "equal" if row.flops == row.run_flops else f"{row.flops / row.run_flops - 1:+.1%}",
+                "equal" if row.flops == row.run_flops else percentage(row.flops_error, 1, "+"),
                 f"{row.run_seconds * 1e3:.0f}", f"{row.seconds * 1e3:.0f}",
-                f"{row.time_error:+.0%}",
+                percentage(row.time_error, 0, "+"),
             )
             for row in rows
         ],
@@ -199,12 +204,12 @@ def _keep(models: BenchModels, text: str, document: dict[str, Any], write_readme
 
 def _words(facts: dict[str, float]) -> str:
     where = environment.describe(RunSpec(), "")
+    middle, worst = (percentage(facts[f"{name}_time_error"], 0) for name in ("median", "worst"))
     return (
         f"FLOPs are equal in {facts['equal']} of the {facts['exact']} rows that the settings "
-        f"decide. Error of the time of a run: median {facts['median_time_error']:.0%}, largest "
-        f"{facts['worst_time_error']:.0%}. {where['device_name']}, one thread, prompt of {PROMPT} "
-        f"tokens on a shape, answer of {LENGTH} in blocks of {BLOCK}, rates of the machine "
-        "measured before."
+        f"decide. Error of the time of a run: median {middle}, largest {worst}. "
+        f"{where['device_name']}, one thread, prompt of {PROMPT} tokens on a shape, answer of "
+        f"{LENGTH} in blocks of {BLOCK}, rates of the machine measured before."
     )
 
 

@@ -13,6 +13,7 @@ from engine.core.tables import (
     markdown_table,
     marked,
     percent,
+    percentage,
     problem_counts,
 )
 from engine.evaluate.comparison import TIMED_LENGTH, TIMED_SHOTS, markdown
@@ -161,8 +162,8 @@ def _padding(rows: Sequence[Row]) -> str:
     plain = rows[0]["families"].values()
     share = sum(one["tokens"] for one in plain) / sum(one["positions"] for one in plain)
     return (
-        f"On the exam {100 * share:.0f} % of the positions are text, the others follow its end. On "
-        "the timed task a run of dual cache with threshold 0.9 is "
+        f"On the exam {percentage(share, 0)} of the positions are text, the others follow its end. "
+        "On the timed task a run of dual cache with threshold 0.9 is "
         f"{speed['speed_up']:.1f} times as fast as plain decoding, and "
         f"{speed['text_speed_up']:.1f} times up to the end of the text."
     )
@@ -191,7 +192,7 @@ def pace(rows: Sequence[Row]) -> str:
     lines = [
         (
             row["model"], row["label"], row["problems"], f"{row['positions']:.0f}",
-            f"{row['tokens']:.1f}", f"{100 * row['tokens'] / row['positions']:.0f} %",
+            f"{row['tokens']:.1f}", percentage(row["tokens"] / row["positions"], 0),
             f"{row['text_nfe']:.1f}", f"{row['tokens'] / row['text_nfe']:.2f}",
         )
         for row in rows
@@ -274,7 +275,7 @@ def measured(document: Row) -> str:
 def _measured_cells(rule: str, row: Row) -> list[str]:
     speed = row["speed"]
     ratios = (speed[name] for name in ("step_ratio", "speed_up", "text_speed_up"))
-    right = [marked(one, f"{100 * one['accuracy']:.1f} %") for one in row["families"].values()]
+    right = [marked(one, percentage(one["accuracy"])) for one in row["families"].values()]
     return [row["name"], f"`{rule}`", *right, *(f"{x:.2f}x" for x in ratios)]
 
 

@@ -33,7 +33,7 @@ from engine.catalog import make_rule
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, positive
 from engine.core.files import ASSETS, write_atomically
-from engine.core.tables import README, RESULTS_README, update_section
+from engine.core.tables import README, RESULTS_README, percentage, update_section
 from engine.evaluate import comparison, results_text
 from engine.evaluate.causal_exam import beside_generate
 from engine.evaluate.exam import evaluate, summarise
@@ -163,7 +163,7 @@ def _evaluate_family(
         for row in comparison.compare(load_embedded, wanted, questions, BATCH, workers):
             kept.put(keys[row["name"]], row)
             where = f"{table.name}, {block.eos}, {exam['family']}"
-            print(f"{where}: {row['name']}: {row['accuracy']:.1%}", flush=True)
+            print(f"{where}: {row['name']}: {percentage(row['accuracy'])}", flush=True)
     return [{**(kept.get(keys[one.name]) or {}), "name": one.name} for one in block.specs]
 
 

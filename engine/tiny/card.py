@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, percent, percentage
 from engine.models.loading.exam import write_exam
 from engine.tiny import corpus
 from engine.tiny.export import (
@@ -146,7 +146,7 @@ def _exam_cells(row: dict[str, Any]) -> list[str]:
         row.get("name") or ", ".join((spec["cache"], spec["unmasker"], *_format(spec))),
         f"{row['positions']:.0f}" if "positions" in row else str(spec["gen_length"]),
         str(spec["block_length"]), spec.get("eos", ""), str(row.get("shots", 0)),
-        str(row["problems"]), f"{row['accuracy']:.1%} ± {row['standard_error']:.1%}",
+        str(row["problems"]), percent(row),
         f"{row['nfe']:.1f}" if "nfe" in row else "",
         f"{row['tokens_per_forward']:.2f}" if "tokens_per_forward" in row else "",
     ]  # fmt: skip
@@ -176,11 +176,11 @@ def _phases(phases: list[dict[str, Any]]) -> str:
         if block := recipe.get("block", 0):
             what += f", block-causal, blocks of {block}"
         elif what == "masked":
-            what += f", {recipe['copies']:.0%} block states"
+            what += f", {percentage(recipe['copies'], 0)} block states"
         low, high = recipe.get("sizes", (1.0, 1.0))
         rows.append(
             [
-                what, _weights(recipe), f"{low:g} to {high:g}", f"{recipe['few_shot']:.0%}",
+                what, _weights(recipe), f"{low:g} to {high:g}", percentage(recipe["few_shot"], 0),
                 phase["step"], f"{phase['tokens'] / 1e6:.1f} M", f"{phase['seconds'] / 60:.0f}",
                 phase.get("device_name", "CPU"), phase["matrix_lr"], phase["lr"],
             ]
@@ -196,12 +196,12 @@ def _weights(recipe: dict[str, Any]) -> str:
     """The families of a phase with their shares."""
     pairs = recipe.get("families", [FIRST_FAMILY])
     total = sum(weight for _, weight in pairs)
-    return ", ".join(f"{name} {weight / total:.0%}" for name, weight in pairs)
+    return ", ".join(f"{name} {percentage(weight / total, 0)}" for name, weight in pairs)
 
 
 def _curve(phases: list[dict[str, Any]]) -> str:
     rows = [
-        [number, step, f"{loss:.3f}", f"{right:.1%}"]
+        [number, step, f"{loss:.3f}", percentage(right)]
         for number, phase in enumerate(phases, 1)
         for step, loss, right in phase["curve"]
     ]

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from engine.core.command_line import above_zero, command_parser, not_negative, positive, share
 from engine.core.device import device_name, keep_freed_memory
+from engine.core.tables import percentage
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
@@ -237,7 +238,7 @@ def _validate(
     found = validation.measure(model, args.device, _dtype(args))
     mean = round(sum(loss for loss, _ in found.values()) / len(found), 4)
     phase["checks"].append((phase["step"], mean))
-    shares = ", ".join(f"{name} {right:.1%}" for name, (_, right) in found.items())
+    shares = ", ".join(f"{name} {percentage(right)}" for name, (_, right) in found.items())
     print(f"validation at step {phase['step']}: loss {mean:.4f}; right: {shares}", flush=True)
     if mean <= min(loss for _, loss in phase["checks"]):
         save_best(args.out, model.state_dict())

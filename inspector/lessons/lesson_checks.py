@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.core import drift_codes
 from engine.core.events import GUIDED, PARTS, SITES
+from engine.core.tables import percentage
 from engine.trace.trace import Trace
 from inspector.lessons.choices import DARE_CHOICES, DLLM_CHOICES
 from inspector.page_data.compare import answer_ids, text_cost
@@ -102,7 +103,7 @@ def cheapest_faithful(traces: Mapping[str, Trace], given: str, pinned: Pinned) -
     if given == best:
         text = "; ".join(
             f"{one.label}: {changed[one.name]} tokens changed, "
-            f"{100 * costs[one.name]:.0f} % recomputed"
+            f"{percentage(costs[one.name], 0)} recomputed"
             for one in DLLM_CHOICES
         )
         return True, text + "."
@@ -171,12 +172,12 @@ def frozen_from(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
     block = generation(trace)[: int(trace.meta["spec"]["block_length"])]
     renewed = trace.recompute_map()[:, :, :, block].any((1, 2, 3))
     first = int(np.flatnonzero(renewed)[-1]) + 1
-    share = 100 * float(trace.arrays()["recomputed"].mean())
+    share = float(trace.arrays()["recomputed"].mean())
     found = number(given)
     if found == first + 1:
         return True, (
             f"Block 1 is last recomputed at step {first} and frozen from step {first + 1} on. In "
-            f"total, {share:.0f} % was recomputed."
+            f"total, {percentage(share, 0)} was recomputed."
         )
     if found == first:
         return False, f"At step {first} rows of block 1 are recomputed for the last time."
@@ -297,7 +298,7 @@ def _reuse_and_savings(label: str, trace: Trace, plain: Trace) -> str:
     saved = {part: _saved(plain, trace, (part,)) for part in SAVING}
     text = "same text" if answer_ids(trace) == answer_ids(plain) else "another text"
     return (
-        f"{label}: {100 * reused.mean():.0f} % reused after the first step, "
+        f"{label}: {percentage(reused.mean(), 0)} reused after the first step, "
         f"{_saved(plain, trace, PARTS):.1f} % of the GFLOPs saved (of the projections "
         f"{saved['projections']:.0f} %, of attention {saved['attention']:.0f} %, of the "
         f"feed-forward {saved['ffn']:.0f} %), {text}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.core.tables import percentage
 from inspector.page_data.sizes import counted, in_unit, seconds, size, three_digits
 
 PARTS = {
@@ -70,7 +71,7 @@ def _quantities(found: Mapping[str, Any]) -> dict[str, str]:
     time, memory, whole = found["time"], found["memory"], max(found["flops"], 1)
     forwards = counted(found["forwards"], "forward")
     parts = [
-        f"{PARTS[name]} {100 * count / whole:.0f} %"
+        f"{PARTS[name]} {percentage(count / whole, 0)}"
         for name, count in found["flops_by_part"].items()
         if count / whole >= 0.005
     ]
@@ -80,7 +81,7 @@ def _quantities(found: Mapping[str, Any]) -> dict[str, str]:
         "Tokens a second": three_digits(time["positions_per_s"]),
         "FLOPs a step": flops(found["flops_per_step"]),
         "of which": ", ".join(parts),
-        "Rows recomputed": f"{100 * found['recomputed']:.1f} %, {found['rows']:.0f} enter a step",
+        "Rows recomputed": f"{percentage(found['recomputed'])}, {found['rows']:.0f} enter a step",
         "Read and written a step": size(found["bytes_per_step"]),
         "Held": f"{_weights(memory)}, caches {size(memory['cache_bytes'])}",
     }

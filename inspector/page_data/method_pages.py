@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.tables import DAGGER_NOTE, marked, mean_agreement, percent, problem_counts
+from engine.core.tables import (
+    DAGGER_NOTE,
+    marked,
+    mean_agreement,
+    percent,
+    percentage,
+    problem_counts,
+)
 from inspector.page_data.sizes import counted
 
 Row = Mapping[str, Any]
@@ -141,7 +148,7 @@ def _cells(row: Row, rule: str) -> list[str]:
         f"{speed['nfe']:.0f}",
         f"{speed['text_nfe']:.0f}",
         f"{speed['gflops_per_position']:.2f}",
-        f"{100 * speed['recomputed']:.0f} %",
+        percentage(speed["recomputed"], 0),
         *("–" if ratio is None else f"{ratio:.2f}×" for ratio in ratios),
     ]
 

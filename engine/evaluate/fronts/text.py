@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 from engine.advise.advisor import ORIGINS
 from engine.bench.chart import COLOURS, STYLE
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, percentage
 from engine.evaluate.fronts.bar import RIVALS, Row
 
 HEAD = (
@@ -24,13 +24,14 @@ def section(document: Row) -> str:
     table = markdown_table(HEAD, [_cells(one) for one in document["methods"]])
     where = document["environment"]
     judged, timed = document["held_out"] + document["further"], ""
+    keep = percentage(document["keep"], 0)
     if document["further"]:
         timed = f", the first {document['held_out']} of them timed"
     return (
         f"{judged} held-out problems{timed}, of `{document['family']}` after {document['shots']} "
         f"worked examples, `{document['model']}`, {where['device_name']}; {document['searched']} "
-        f"other problems for the search; at least {document['keep']:.0%} of plain decoding's right "
-        "answers kept.\n\n"
+        f"other problems for the search; at least {keep} of plain decoding's right answers "
+        "kept.\n\n"
         f"{table}\n![Speed-up and kept accuracy of every method's settings]"
         f"(fronts-{document['model']}.svg)\n"
     )
@@ -38,14 +39,14 @@ def section(document: Row) -> str:
 
 def _cells(row: Row) -> list[str]:
     judged = row["bar"]
-    met, budget = "yes" if judged["met"] else "no", f"{judged['budget']:.0%}"
+    met, budget = "yes" if judged["met"] else "no", percentage(judged["budget"], 0)
     own = next((one for one in row["held_back"] if one["chosen"]), None)
     if own is None:
         return [row["cache"], "none accepted", *[""] * 5, budget, met]
     return [
         row["cache"], f"{own['name'].partition(': ')[2]} ({own['from']})",
         f"{own['speed_up']:.2f}x ({own['speed_up_low']:.2f} to {own['speed_up_high']:.2f})",
-        f"{own['kept']['share']:.1%} (p {own['kept']['p']:.2g})",
+        f"{percentage(own['kept']['share'])} (p {own['kept']['p']:.2g})",
         *(_against(judged[name]) for name in RIVALS), budget, met,
     ]  # fmt: skip
 
@@ -68,7 +69,7 @@ def svg(document: Row) -> str:
         *(f'<circle cx="0" cy="-4" r="4" fill="{colour}"/>{_text(9, 0, name)}'
           for name, colour in ORIGIN_COLOURS.items()),
         f'<path {FRONT} d="M-4 -4h20"/>{_text(21, 0, "front")}',
-        f'<path class="g" d="M0 -10v12"/>{_text(9, 0, f"least to keep, {keep:.0%}")}',
+        f'<path class="g" d="M0 -10v12"/>{_text(9, 0, f"least to keep, {percentage(keep, 0)}")}',
     ]  # fmt: skip
     width = max(SIZE * across, MARGIN + STRIDE * len(legend))
     height = SIZE * -(-len(methods) // across) + 24
@@ -112,8 +113,8 @@ def _panel(row: Row, keep: float, most: float) -> str:
         _text(start - 4, high + 6, f"{most:.1f}x", 'text-anchor="end"'),
         _text(start - 4, plain + 4, "1x", 'text-anchor="end"'),
         _text(start - 4, low, "0", 'text-anchor="end"'),
-        _text(start, low + 15, f"{least:.0%}"),
-        _text(end, low + 15, f"{largest:.0%}", 'text-anchor="end"'),
+        _text(start, low + 15, percentage(least, 0)),
+        _text(end, low + 15, percentage(largest, 0), 'text-anchor="end"'),
         f'<polyline {FRONT} points="{path}"/>',
         *(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if one["chosen"] else 3.5}" '

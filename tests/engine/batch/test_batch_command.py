@@ -25,6 +25,7 @@ def test_a_batch_is_written_and_goes_on_after_an_interruption(prompts, tmp_path,
     first = json.loads((out / "results.json").read_text())
     assert (first["finished"], first["total"]) == (4, 4)
     assert [row["name"] for row in first["settings"]] == ["plain decoding", "dual, quota"]
+    assert "| 100.0 % |" in " ".join((out / "table.md").read_text().split())
     assert first["settings"][1]["known"] == 1
     assert capsys.readouterr().out == (out / "table.md").read_text()
     kept = (out / "runs.jsonl").read_text().splitlines(keepends=True)

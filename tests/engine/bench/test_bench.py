@@ -220,7 +220,7 @@ def test_captured_and_eager_forwards_share_a_row():
     found = [row, row | {"name": "dual, eager", "ms": 5.0, "speed_up": 0.4, "same": 0.5}, other]
     lines = report.captured_table(found).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
-        "LLaDA-8B", "dual", "2.00", "5.00", "2.50x", "50.0%", "0.00", "1.00",
+        "LLaDA-8B", "dual", "2.00", "5.00", "2.50x", "50.0 %", "0.00", "1.00",
     ]  # fmt: skip
     assert len(lines) == 3
 

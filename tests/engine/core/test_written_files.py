@@ -2,12 +2,13 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from engine.core.files import atomic_file, read_json, write_atomically
-from engine.core.tables import markdown_table
+from engine.core.tables import markdown_table, percentage
 
 
 def test_a_json_file_may_begin_with_a_byte_order_mark(tmp_path):
@@ -62,3 +63,18 @@ def test_a_full_disk_is_told_with_the_file(tmp_path):
 def test_a_cell_ends_neither_its_column_nor_its_line():
     lines = markdown_table(["name", "n"], [["a|b\nc", 1]]).splitlines()
     assert lines[2] == r"| a\|b c | 1 |"
+
+
+def test_a_percentage_has_a_space_before_its_sign():
+    assert (percentage(0.97), percentage(0.125, 0), percentage(0.5, 0, "+")) == (
+        "97.0 %", "12 %", "+50 %",
+    )  # fmt: skip
+    assert percentage(-0.004) == "-0.4 %"
+
+
+def test_nothing_writes_percentages_in_another_way():
+    """The figures of plotly have formats of their own, `%{z:.1%}`."""
+    root = Path(__file__).parents[3]
+    files = [*root.glob("engine/**/*.py"), *root.glob("inspector/*/*.py")]
+    texts = {one: re.sub(r"%\{.*?\}", "", one.read_text("utf-8")) for one in files}
+    assert [one for one, text in texts.items() if re.search(r"\.\d%[}\"']", text)] == []

@@ -55,7 +55,7 @@ def test_the_summary_counts_unequal_rows():
     assert summary(rows) == {
         "median_time_error": 0.5, "worst_time_error": 1.0, "exact": 2, "equal": 1,
     }  # fmt: skip
-    assert "-16.7%" in table(rows)
+    assert "-16.7 %" in table(rows)
 
 
 def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypatch, capsys):

@@ -8,7 +8,7 @@ import pytest
 
 from engine.bench import growth, ratio_sweep, suite
 from engine.config.spec import RunSpec
-from engine.core.tables import README, RESULTS_README, section_marks
+from engine.core.tables import README, RESULTS_README, percent, section_marks
 from engine.evaluate import comparison, results_text, tables
 from engine.evaluate.tables import check_one_environment, read_settings
 from engine.tiny.corpus import families
@@ -350,7 +350,7 @@ def test_the_cards_of_the_models_have_the_saved_accuracies(saved):
                 for family, had in one["families"].items():
                     cells = [families()[family].label, one["name"], f"{had['positions']:.0f}"]
                     cells += [str(one["spec"]["block_length"]), block["eos"], str(table["shots"])]
-                    right = f"{had['accuracy']:.1%} ± {had['standard_error']:.1%}"
+                    right = percent(had)
                     cells += [str(had["problems"]), right]
                     assert cells in [row[:8] for row in rows], cells
                     found += 1
