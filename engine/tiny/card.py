@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from engine.core.files import write_atomically
 from engine.core.tables import markdown_table, percent, percentage
 from engine.models.loading.exam import write_exam
 from engine.tiny import corpus
 from engine.tiny.export import (
     FIRST_FAMILY,
+    HISTORY,
     read_family,
     read_history,
     trained_families,
@@ -62,17 +64,22 @@ def write(folder: Path, exams: list[Path]) -> None:
     """Write `README.md` and `exam.json` with the rows of `exams`, files whose last line is JSON.
 
     That is the output of `evaluate --json` or `causal-exam --json`, or the `results.json` of
-    `tables`, of which the tables of this model are shown. Raises ValueError for another file, and
-    for a folder that `train export` did not write.
+    `tables`, of which the tables of this model are shown. Raises ValueError for another file, for
+    a folder that `train export` did not write, and for a README.md that is no card.
     """
     family, phases = read_family(folder), read_history(folder)
+    if not phases:
+        raise ValueError(f"folder: {folder} has no {HISTORY}, which `train export` writes")
     name, about = ABOUT["digits" if vocabulary_of(phases) == "digits" else family]
+    title, path = f"# {name}", folder / "README.md"
+    if path.exists() and not path.read_bytes().startswith(title.encode() + b"\n"):
+        raise ValueError(f"folder: {path} is no card of {name}; move it away")
     rows = exam_rows(exams, name)
     tokens = sum(phase["tokens"] for phase in phases)
     cpu, gpu = training_minutes(phases)
     where = f"{cpu} minutes on a CPU" + (f" and {gpu} on a GPU" if gpu else "")
     parts = [
-        f"# {name}",
+        title,
         about,
         LIMITS,
         "## Exam",
@@ -94,7 +101,7 @@ def write(folder: Path, exams: list[Path]) -> None:
         "words are correct, neither can reach its ideal value:",
         _curve(phases),
     ]
-    (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    write_atomically(path, ("\n\n".join(parts) + "\n").encode())
     write_exam(folder, rows)
 
 

@@ -52,3 +52,24 @@ def test_a_card_is_not_written_for_a_folder_of_another_model(tmp_path):
     with pytest.raises(SystemExit, match=r"^error: folder: .* is no model of `train export`"):
         main(["card", "--folder", str(tmp_path)])
     assert not (tmp_path / "README.md").exists()
+
+
+def test_a_card_does_not_replace_what_it_did_not_write(tmp_path):
+    copy_model(tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text("# My notes\n")
+    with pytest.raises(SystemExit, match=r"^error: folder: .*README.md is no card of tiny-llada"):
+        main(["card", "--folder", str(tmp_path)])
+    assert readme.read_text() == "# My notes\n"
+    readme.unlink()
+    for _ in range(2):  # its own card is renewed
+        main(["card", "--folder", str(tmp_path)])
+    assert readme.read_text("utf-8").startswith("# tiny-llada\n")
+
+
+def test_a_card_needs_the_history_that_an_export_writes(tmp_path):
+    copy_model(tmp_path)
+    (tmp_path / "training.json").unlink()
+    with pytest.raises(SystemExit, match=r"^error: folder: .* has no training.json"):
+        main(["card", "--folder", str(tmp_path)])
+    assert not (tmp_path / "README.md").exists()
