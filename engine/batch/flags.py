@@ -24,8 +24,10 @@ DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
 def add_spec_flags(parser: argparse.ArgumentParser) -> None:
     """Add a flag for every field of RunSpec and every knob of every component."""
     for row in describe_fields(RunSpec):
-        if row["name"] not in ("prompt", "chat"):
-            parser.add_argument("--" + row["name"].replace("_", "-"), help=row["help"])
+        if row["name"] != "prompt":
+            kind = "{true,false}" if row["type"] == "bool" else None
+            flag = "--" + row["name"].replace("_", "-")
+            parser.add_argument(flag, metavar=kind, help=row["help"])
     components = catalog.describe()
     for component in components["caches"] + components["unmaskers"]:
         for row in component["knobs"]:

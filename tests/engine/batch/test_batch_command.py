@@ -94,6 +94,7 @@ def test_a_name_that_cannot_be_written_is_refused_before_the_runs(prompts, tmp_p
      (("--family", "balance", "--problems", "0"), "error: problems: 0 is outside"),
      (("--family", "balance", "--cache", "nope"), "error: cache: "),
      (("--family", "balance", "--seed", "one"), "error: seed: expected a whole number"),
+     (("--family", "balance", "--chat", "no"), "error: chat: expected true or false"),
      (("--family", "balance", "--model", "/nowhere"), "error: config.json: missing"),
      (("--family", "balance", "--specs", "{nested}"), "error: specs: .* is not readable as JSON")],
 )  # fmt: skip
@@ -103,6 +104,14 @@ def test_a_wrong_flag_is_named(words, said, tmp_path):
     words = [word.format(nested=nested) for word in words]
     with pytest.raises(SystemExit, match=f"^{said}"):
         main(words)
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_the_chat_template_can_be_switched_off(chat, prompts, tmp_path):
+    out = tmp_path / "out"
+    main(("--prompts", str(prompts), "--chat", str(chat).lower(), "--out", str(out), *SHORT))
+    (row,) = json.loads((out / "results.json").read_text())["settings"]
+    assert row["spec"]["chat"] is chat
 
 
 @pytest.mark.parametrize("shots", ["-3", "99"])
