@@ -44,6 +44,7 @@ from engine.batch.journal import Journal
 from engine.batch.outcome import outcome_of
 from engine.batch.prompts import drawn_prompts
 from engine.batch.settings import with_fields
+from engine.bench.suite import own_blocks
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, make_out
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
@@ -60,7 +61,7 @@ from engine.serve import environment
 from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.tiny.corpus import exam_questions
-from engine.tiny.suite import DEFAULT_FAMILY
+from engine.tiny.suite import DEFAULT_FAMILY, families_by_model, known_families
 
 COMMAND = "python -m engine fronts"
 SHOTS = 0  # worked examples before each problem, as in the tables of accuracy
@@ -80,8 +81,13 @@ OF_A_DOCUMENT = {
 OF_A_SEARCH = ("caches", "held_out", "candidates", "keep", "seed")  # flags
 
 
-def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceRequest]:
-    """The request of each method for a model; raises ValueError naming the flag or the cache."""
+def requests(
+    args: argparse.Namespace, info: ModelInfo, family: str = DEFAULT_FAMILY
+) -> Iterator[AdviceRequest]:
+    """The request of each method for a model, on problems of a family.
+
+    Raises ValueError naming the flag or the cache.
+    """
     if args.held_out < LEAST_HELD_OUT:
         raise ValueError(
             f"--held-out: {args.held_out} are too few problems for a final test; give at least "
@@ -95,8 +101,8 @@ def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceReques
     if len(set(caches)) < len(caches):
         raise ValueError(f"--caches: {args.caches} names a method twice; name each once")
     count = args.held_out + min(max(args.held_out // 2, 2), MOST_SEARCH_PROMPTS)
-    prompts = tuple(drawn_prompts(DEFAULT_FAMILY, count, args.seed, SHOTS))
-    base = _base(args.model)
+    prompts = tuple(drawn_prompts(family, count, args.seed, SHOTS))
+    base = _base(args.model, info)
     searched = searched_prompts(count)
     for cache in caches:
         candidates = affordable(args.candidates, len(grid(base, cache)), searched)
@@ -105,9 +111,9 @@ def requests(args: argparse.Namespace, info: ModelInfo) -> Iterator[AdviceReques
         )
 
 
-def _base(model: str) -> RunSpec:
+def _base(model: str, info: ModelInfo | None) -> RunSpec:
     """The settings that those of all methods have in common, those of plain decoding."""
-    return with_fields(RunSpec(model=model), LENGTHS)
+    return own_blocks(with_fields(RunSpec(model=model), LENGTHS), info)
 
 
 def affordable(most: int, settings: int, prompts: int) -> int:
@@ -127,13 +133,15 @@ def most_runs(request: AdviceRequest) -> int:
     return 2 * searches + TESTED * prompts + (TESTED + 1) * len(request.held_back)
 
 
-def measure(asked: Sequence[AdviceRequest], out: Path, session: Session) -> dict[str, Any] | None:
+def measure(
+    asked: Sequence[AdviceRequest], out: Path, session: Session, family: str
+) -> dict[str, Any] | None:
     """Work on the requests; returns the document of fronts.json, or None after a stop."""
     journal, control = Journal(out / "runs.jsonl"), Control()
     run, first = partial(session.run, control=control), asked[0]
     document: dict[str, Any] = {
         "command": COMMAND, "environment": dict(session.environment(first.plain)),
-        "model": first.base.model, "family": DEFAULT_FAMILY, "shots": SHOTS, "keep": first.keep,
+        "model": first.base.model, "family": family, "shots": SHOTS, "keep": first.keep,
         "seed": first.seed, "searched": len(first.search_prompts),
         "held_out": len(first.held_back), "further": 0, "methods": [],
     }  # fmt: skip
@@ -163,11 +171,11 @@ def judge_further(
     """
     if problems < 1:
         raise ValueError(f"--further: {problems} must be at least 1")
-    plain, judged = _base(document["model"]), document["held_out"] + document["further"]
-    before = document["searched"] + judged
+    pool, solved = ModelPool(folders), {}
+    plain = _base(document["model"], pool.info(document["model"]))
+    before = document["searched"] + document["held_out"] + document["further"]
     asked = before + problems, document["seed"], document["shots"], document["family"]
     questions = exam_questions(*asked)[before:]
-    pool, solved = ModelPool(folders), {}
     checkpoint = document["environment"]["checkpoint"]
     with Processes() as processes:
         shared = SharedExam(processes, out)
@@ -209,12 +217,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 return
         else:
             session = Session(folders)
-            asked = list(requests(args, session.model_info(args.model)))
+            (family, *_) = known_families(families_by_model(folders), args.model)
+            asked = list(requests(args, session.model_info(args.model), family))
             _say_time(session, asked)
             if args.estimate:
                 return
             make_out(args.out)
-            document = measure(asked, args.out, session)
+            document = measure(asked, args.out, session, family)
             if document is None:
                 print("stopped; the same command continues", file=sys.stderr)
                 raise SystemExit(STOPPED)

@@ -194,6 +194,18 @@ def test_the_command_continues_from_its_runs(checkpoint, tmp_path, monkeypatch, 
     assert (tmp_path / "runs.jsonl").read_text() == lines
 
 
+def test_a_block_diffusion_model_is_searched_in_its_own_blocks(tmp_path, monkeypatch):
+    """On problems that it knows, with the caches for its attention."""
+    found = []
+    monkeypatch.setattr(fronts, "_say_time", lambda session, asked: found.extend(asked))
+    fronts.main(["--model", "tiny-block", "--out", str(tmp_path), "--estimate", "--held-out", "4"])
+    assert [one.caches for one in found] == [("sub_block",)]
+    base = found[0].base
+    assert (base.gen_length, base.block_length, base.steps) == (96, 16, 96)
+    known = corpus.exam_questions(6, 7, 0, "short_problems")
+    assert [one.prompt for one in found[0].prompts] == [prompt for _, prompt in known]
+
+
 def test_the_command_judges_further_problems(checkpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(fronts, "LENGTHS", {"gen_length": 8, "block_length": 4, "steps": 8})
     for place in (outcome, corpus):
