@@ -39,7 +39,7 @@ from engine.advise.space import ALL, named_caches
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
-from engine.core.command_line import command_parser, make_out, thread_count
+from engine.core.command_line import command_parser, failure, make_out, thread_count
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.models.base import ModelInfo
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         advice = _advise(args, Session(folders))
         _show(advice, args.out)
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
     if not advice.finished:
         raise SystemExit(STOPPED)
 

@@ -38,7 +38,7 @@ from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
 from engine.batch.runner import Finished, batch_events, check_size
 from engine.batch.settings import PLAIN, NamedSpec, batch_settings, plain_decoding, read_specs
-from engine.core.command_line import command_parser, make_out, thread_count
+from engine.core.command_line import command_parser, failure, make_out, thread_count
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table, percentage
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         finished = _run(Session(folders), results, args.out, recordings, first)
         _show(results, finished, args.out, recordings)
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
     if finished < (first or len(prompts)) * len(settings):
         raise SystemExit(STOPPED)
 

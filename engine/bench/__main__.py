@@ -42,7 +42,7 @@ from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec
 from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, positive, thread_count
+from engine.core.command_line import command_parser, failure, positive, thread_count
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads, usable_cores
@@ -157,8 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(report.kernel_table(machine_kernels(()).times))
         if args.write_readme:
             update_section(RESULTS_README, result.text, GPU_SECTION)
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from None
+    except (ValueError, OSError) as error:
+        raise failure(error, args) from None
     where = environment.describe(result.spec, "")
     document = {"suite": args.suite, "environment": where, "rounds": args.rounds}
     print(json.dumps(document | result.found))

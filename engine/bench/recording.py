@@ -21,7 +21,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, failure
 from engine.core.events import Event
 from engine.core.tables import markdown_table
 from engine.trace.synthetic import synthetic_events, synthetic_spec
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             trace.save(args.out)
             held = trace_bytes(trace)
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
     size = args.out.stat().st_size
     print(f"{args.out}: {held / 1e6:.1f} MB of arrays, {size / 1e6:.1f} MB on disk")
     if costs:

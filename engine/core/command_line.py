@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -78,6 +78,23 @@ def make_out(folder: Path | None) -> None:
             raise ValueError(f"--out: {folder} {reason}") from None
 
 
+def failure(error: Exception, args: Namespace) -> SystemExit:
+    """The end of a command by an error. That of a file names the option that gave the file."""
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        for name, value in vars(args).items():
+            given = value if isinstance(value, list) else [value]
+            if any(isinstance(one, Path) and _of_path(error.filename, one) for one in given):
+                said = f"{name}: {error.filename} cannot be used ({error.strerror}); name another"
+                return SystemExit(f"error: {said}")
+    return SystemExit(f"error: {error}")
+
+
+def _of_path(file: str, path: Path) -> bool:
+    """Whether a file is at a path, or one of them in the other."""
+    a, b = Path(file).resolve(), path.resolve()
+    return a.is_relative_to(b) or b.is_relative_to(a)
+
+
 def table_command(
     name: str,
     about: str,
@@ -103,5 +120,5 @@ def table_command(
         return
     try:
         update_section(file, table(), section)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None

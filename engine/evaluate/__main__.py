@@ -43,7 +43,14 @@ from engine import catalog
 from engine.batch.flags import add_spec_flags, spec_from_flags
 from engine.batch.settings import NamedSpec, check_rules, read_specs
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, make_out, not_negative, positive, thread_count
+from engine.core.command_line import (
+    command_parser,
+    failure,
+    make_out,
+    not_negative,
+    positive,
+    thread_count,
+)
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import DAGGER_NOTE
 from engine.distributed.processes import Processes
@@ -70,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with Processes() as processes:
             _run(args, folders, given, processes)
     except (ValueError, OSError, RuntimeError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
 
 
 def _run(

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, not_negative, positive
+from engine.core.command_line import command_parser, failure, not_negative, positive
 from engine.core.files import ASSETS
 from engine.core.tables import percentage
 from engine.evaluate.exam import Questions, evaluate, summarise
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         row = evaluate_causal(args.folder, questions, args.generate)
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
     row |= {"shots": args.shots, "family": args.family}
     print(
         f"{args.folder.name}, {args.family}, {corpus.example_counts(questions)}: "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, failure, positive
 from engine.core.files import atomic_file
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.tokenizer import Tokenizer
@@ -56,4 +56,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with atomic_file(args.out) as file:
             file.write(json.dumps(document, ensure_ascii=False).encode())
     except (ValueError, OSError, CheckpointError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.batch.flags import add_spec_flags, spec_from_flags
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, failure
 from engine.core.files import ASSETS
 from engine.core.tables import markdown_table, percentage
 from engine.models.loading.families import embedded_models
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             recorded=None if args.recorded is None else Trace.load(args.recorded),
         )
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
     print(json.dumps(found) if args.json else report(found))
 
 

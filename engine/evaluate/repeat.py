@@ -18,7 +18,7 @@ import torch
 
 from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.command_line import command_parser, make_out, thread_count
+from engine.core.command_line import command_parser, failure, make_out, thread_count
 from engine.core.files import ASSETS, read_json
 from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.out:
             save_traces(traces, args.out)
     except (ValueError, OSError, RuntimeError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
     sys.exit(bool(found))
 
 

@@ -18,7 +18,7 @@ import torch
 from engine.cache.calibration.drift_profile import save, shipped_path
 from engine.catalog import policies
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, thread_count
+from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.files import ASSETS
 from engine.serve.drift_meter import BASES
 from engine.serve.loaded_model import policy_context_of
@@ -56,4 +56,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         write_profiles(args.model, args.base)
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None

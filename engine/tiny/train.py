@@ -29,7 +29,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.core.command_line import above_zero, command_parser, not_negative, positive, share
+from engine.core.command_line import (
+    above_zero,
+    command_parser,
+    failure,
+    not_negative,
+    positive,
+    share,
+)
 from engine.core.device import device_name, keep_freed_memory
 from engine.core.tables import percentage
 from engine.tiny import card, corpus, export, tokenizer
@@ -342,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         COMMANDS[args.command](args)
     except (ValueError, OSError, RuntimeError, FloatingPointError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
 
 
 def _run(args: argparse.Namespace) -> None:

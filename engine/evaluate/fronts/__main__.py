@@ -46,7 +46,7 @@ from engine.batch.prompts import drawn_prompts
 from engine.batch.settings import with_fields
 from engine.bench.suite import own_blocks
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, make_out
+from engine.core.command_line import command_parser, failure, make_out
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import RESULTS_README, update_section
@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.publish:
             _publish(document, text)
     except (ValueError, OSError, RuntimeError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
 
 
 def _read(out: Path) -> dict[str, Any]:

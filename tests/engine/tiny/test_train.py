@@ -304,7 +304,7 @@ def test_worked_examples_need_two_turns(words, tmp_path):
 )  # fmt: skip
 def test_a_folder_that_is_not_there_is_named(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"^error: .*No such file or directory: 'none/"):
+    with pytest.raises(SystemExit, match=r"^error: .*none/.*No such file or directory"):
         train(*words)
 
 
