@@ -12,7 +12,8 @@ a second and a forward, share recomputed, GFLOPs, peak memory) stand in the resu
 
     accelerate launch --multi_gpu --num_processes 8 -m engine.lm_eval --model driftscope ...
 
-Each process has a model of its own.
+Each process has a model of its own, and a GPU of its own without --device or with --device cuda.
+Without a GPU the CPU is used.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import OF_MACHINE
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
-from engine.lm_eval.options import cut, flag, most_tokens, number, prompted, spec_of
+from engine.lm_eval.options import cut, device_of, flag, most_tokens, number, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
 from engine.models.loading.families import named_checkpoints
 from engine.models.loading.hub import Hub
@@ -68,7 +68,7 @@ class DriftscopeLM(TemplateLM):
 
     def __init__(
         self,
-        pretrained: str,
+        pretrained: str = "",
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         mc_num: int = 128,
@@ -88,13 +88,12 @@ class DriftscopeLM(TemplateLM):
         if flag("cards", cards) and folder is None:
             raise ValueError("cards: give the folder of the samples as well, samples=FOLDER")
         self._cards = folder / "run-cards" if folder and flag("cards", cards) else None
-        if str(arguments.get("device", "")).startswith("cuda") and not torch.cuda.is_available():
-            _LOG.warning("device: %s is not available; the CPU is used", arguments["device"])
-            arguments["device"] = "cpu"
         self.processes = Processes()
         atexit.register(leave_group)  # the harness does not tell a model that it is over
         if "device" in arguments:
-            arguments["device"] = self.processes.device(str(arguments["device"]))
+            arguments["device"] = self.processes.device(device_of(str(arguments["device"])))
+        if not pretrained:
+            raise ValueError("pretrained: give a folder or a name, --model_args pretrained=NAME")
         folders, name = named_checkpoints(str(pretrained), ASSETS)
         self.spec = spec_of(arguments, name)
         pool = ModelPool(folders, Hub())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any, TypeVar
+
+import torch
 
 from engine import catalog
 from engine.batch.flags import DEFAULTS
@@ -13,6 +16,7 @@ from engine.config.knobs import describe_fields, text_knobs
 from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, RunSpec
 from engine.models.tokenizer import Messages
 
+_LOG = logging.getLogger(__name__)
 N = TypeVar("N", int, float)
 NOT_ARGUMENTS = ("prompt", "chat", "model")
 
@@ -51,6 +55,18 @@ def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
 def _text(value: Any) -> str:
     """A parsed argument as it is written in a spec."""
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+
+
+def device_of(given: str) -> str:
+    """The device of a model argument: the CPU if it names a GPU and there is none.
+
+    The harness gives cuda:0 where no device is named. That is `cuda` here, so that each of several
+    processes has a GPU of its own (Processes.device).
+    """
+    if given.startswith("cuda") and not torch.cuda.is_available():
+        _LOG.warning("device: %s is not available; the CPU is used", given)
+        return "cpu"
+    return "cuda" if given == "cuda:0" else given
 
 
 def flag(name: str, value: bool | str) -> bool:

@@ -12,8 +12,10 @@ from lm_eval.evaluator import simple_evaluate
 from lm_eval.tasks import TaskManager
 
 from engine.core.files import ASSETS
+from engine.distributed.processes import Processes
 from engine.lm_eval.__main__ import TASKS, main
 from engine.lm_eval.model import DriftscopeLM
+from engine.lm_eval.options import device_of
 from tests.support.own_tasks import use_own_tasks
 
 TASK = "driftscope_short_problems"
@@ -77,3 +79,24 @@ def test_an_unknown_task_is_named(monkeypatch):
     with pytest.raises(SystemExit, match="error: Tasks not found: no_such_task"):
         main(["--model", "driftscope", "--model_args", "pretrained=tiny-llada", "--tasks",
               "no_such_task"])  # fmt: skip
+
+
+def test_each_process_has_a_gpu_of_its_own_though_the_harness_names_the_first(monkeypatch):
+    """The harness gives cuda:0 to all processes where no device is named."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    process = Processes({"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "1"})
+    process.count = 2
+    assert process.device(device_of("cuda:0")) == "cuda:1"
+    assert device_of("cuda:1") == "cuda:1"
+
+
+def test_without_a_gpu_the_device_of_the_harness_is_the_cpu(monkeypatch, caplog):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert device_of("cuda:0") == "cpu"
+    assert "cuda:0 is not available; the CPU is used" in caplog.text
+
+
+def test_a_missing_model_is_named():
+    with pytest.raises(ValueError, match=r"^pretrained: give a folder or a name"):
+        DriftscopeLM(cache="dual")
