@@ -1,13 +1,12 @@
-"""Write the problems of the local tasks: exam problems of two families of the embedded corpus.
-
-python -m engine.lm_eval.local_tasks
-"""
+"""Write the problems of the local tasks: exam problems of two families of the embedded corpus."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from engine.core.files import write_atomically
 from engine.tiny.corpus import draw
 from engine.tiny.family import Problem
 
+COMMAND = "python -m engine.lm_eval.local_tasks"
 FOLDER = Path(__file__).parent / "tasks"
 FAMILIES = ("short_problems", "word_problems")
 PROBLEMS, SEED, CHOICES = 100, 7, 4
@@ -42,10 +42,14 @@ def lines(family: str) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-def main() -> None:
-    """Write the files of all families."""
-    for family in FAMILIES:
-        write_atomically(FOLDER / f"{family}.jsonl", lines(family).encode())
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the files of all families; `arguments` default to those of the process."""
+    ArgumentParser(prog=COMMAND, description=__doc__).parse_args(arguments)
+    try:
+        for family in FAMILIES:
+            write_atomically(FOLDER / f"{family}.jsonl", lines(family).encode())
+    except OSError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 if __name__ == "__main__":

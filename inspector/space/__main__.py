@@ -14,7 +14,10 @@ def main() -> None:
         "--kind", choices=publish.HARDWARE, default="cpu", help="The hardware of the Space."
     )
     kind = parser.parse_args().kind
-    publish.git("branch", "--force", "space", publish.commit(kind))
+    try:
+        publish.git("branch", "--force", "space", publish.commit(kind))
+    except (RuntimeError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
     print("git push --force https://huggingface.co/spaces/OWNER/NAME space:main")
 
 

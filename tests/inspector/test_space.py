@@ -10,6 +10,7 @@ import tarfile
 import pytest
 from gradio_client.exceptions import AppError
 
+from inspector.space import __main__ as space
 from inspector.space import publish
 from tests.support.browser import PROMPT, running_app
 from tests.support.micro import ROOT
@@ -39,6 +40,13 @@ while at < len(stream):
 def git(*words, cwd=ROOT):
     quick = ("-c", "pack.window=0", "-c", "core.compression=0")  # what is pushed stays here
     return subprocess.run(["git", *quick, *words], cwd=cwd, capture_output=True, text=True)
+
+
+def test_a_failure_of_git_is_told_without_a_traceback(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["space"])
+    monkeypatch.setenv("GIT_DIR", os.devnull)  # as outside of a repository
+    with pytest.raises(SystemExit, match=r"^error: git archive: .*not a git repository"):
+        space.main()
 
 
 @pytest.fixture(scope="module")

@@ -21,3 +21,14 @@ def test_the_files_are_what_the_corpus_gives(family):
         assert sum(right) == 1
         assert right[row["right_choice"]]
         assert row["choices"][row["right_choice"]] == row["solution"]
+
+
+def test_help_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(local_tasks, "FOLDER", tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        local_tasks.main(["--help"])
+    assert ended.value.code == 0
+    assert "Write the problems of the local tasks" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    local_tasks.main([])
+    assert len(list(tmp_path.iterdir())) == len(local_tasks.FAMILIES)
