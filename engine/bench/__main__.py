@@ -137,6 +137,7 @@ def _model(args: argparse.Namespace) -> Report:
 
 
 SUITES = {"cpu": _cpu, "gpu": _gpu, "growth": _growth}
+OF_A_MODEL = ("specs", "record", "tokens", "dtype")  # flags
 GPU_SECTION = "full size"  # of RESULTS_README
 
 
@@ -144,8 +145,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    if args.suite and (args.specs or args.record):
-        parser.error("--specs and --record need --model; a suite has its own settings")
+    given = [name for name in OF_A_MODEL if getattr(args, name) != parser.get_default(name)]
+    if args.suite and given:
+        parser.error(f"--{given[0]} needs --model; a suite has its own settings")
     if args.write_readme and args.suite != "gpu":
         parser.error("--write-readme needs --suite gpu; python -m engine tables makes the others")
     if args.kernels == TORCH:

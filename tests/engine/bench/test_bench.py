@@ -126,6 +126,7 @@ def test_an_invalid_number_is_rejected(capsys, words):
 @pytest.mark.parametrize(
     "words",
     [("--suite", "cpu", "--record", "steps"), ("--suite", "gpu", "--specs", "x.json"),
+     ("--suite", "gpu", "--tokens", "64"), ("--suite", "growth", "--dtype", "bfloat16"),
      ("--model", LLADA, "--write-readme"), ("--suite", "cpu", "--model", LLADA)],
 )  # fmt: skip
 def test_options_that_exclude_each_other_are_rejected(capsys, words):
