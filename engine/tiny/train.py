@@ -241,9 +241,13 @@ def _dtype(args: argparse.Namespace) -> torch.dtype:
 def _validate(
     args: argparse.Namespace, phase: dict[str, Any], model: Network, validation: Validation
 ) -> None:
-    """Measure the validation loss; keep the weights if it is the lowest of the phase."""
+    """Measure the validation loss; keep the weights if it is the lowest of the phase.
+
+    Raises FloatingPointError if it is not finite.
+    """
     found = validation.measure(model, args.device, _dtype(args))
     mean = round(sum(loss for loss, _ in found.values()) / len(found), 4)
+    check_finite(mean, phase)
     phase["checks"].append((phase["step"], mean))
     shares = ", ".join(f"{name} {percentage(right)}" for name, (_, right) in found.items())
     print(f"validation at step {phase['step']}: loss {mean:.4f}; right: {shares}", flush=True)
@@ -267,6 +271,11 @@ def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
         log.write(line + "\n")
     if phase["step"] % max(20, phase["steps"] // 8 // 20 * 20) == 0:
         phase["curve"].append((phase["step"], round(loss, 4), round(right, 4)))
+    check_finite(loss, phase)
+
+
+def check_finite(loss: float, phase: dict[str, Any]) -> None:
+    """Raise FloatingPointError for a loss that is not finite, before the weights are saved."""
     if not math.isfinite(loss):
         raise FloatingPointError(f"the loss is {loss} at step {phase['step']}; lower the rates")
 

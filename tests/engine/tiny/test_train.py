@@ -308,6 +308,13 @@ def test_a_folder_that_is_not_there_is_named(words, tmp_path, monkeypatch):
         train(*words)
 
 
+def test_a_training_that_diverged_says_so_and_keeps_no_weights(tmp_path):
+    words = ("--steps", "2", "--lr", "1e30", "--tokens", "300", "--families", "short_problems")
+    with pytest.raises(SystemExit, match=r"^error: the loss is nan at step 2; lower the rates"):
+        train("run", "--out", str(tmp_path), *words)
+    assert not list(tmp_path.glob("*.pt"))
+
+
 def test_known_tokens_keep_their_rows_in_a_larger_vocabulary(tmp_path):
     folder = ROOT / "assets" / "models" / "tiny-llada"
     state = initial_state(tmp_path, folder, 1, "words")
