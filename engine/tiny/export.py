@@ -244,7 +244,10 @@ def write_checkpoint(
 
 def _config(shape: NetworkShape, family: str, phases: list[dict[str, Any]]) -> dict[str, Any]:
     """`config.json` of a family."""
-    block = phases[-1]["recipe"].get("block", 0) if phases else 0
+    recipe = phases[-1]["recipe"] if phases else {}
+    needed, block = "causal" if family == "qwen2" else "masked", recipe.get("block", 0)
+    if recipe.get("kind", needed) != needed:
+        raise ValueError(f"family: {family} needs a network that was trained with --kind {needed}")
     if family == "fast_dllm_v2":
         return fast_dllm_v2_config(shape, block)
     if block:

@@ -120,7 +120,7 @@ def test_an_export_gives_the_logits_of_the_network(trained, trained_blocks, tmp_
 
 
 def test_a_network_is_exported_in_the_layouts_it_was_trained_for(trained, trained_blocks, tmp_path):
-    for run, family in ((trained, "fast_dllm_v2"), (trained_blocks, "dream")):
+    for run, family in ((trained, "fast_dllm_v2"), (trained_blocks, "dream"), (trained, "qwen2")):
         with pytest.raises(SystemExit, match=r"^error: family: "):
             train("export", "--run", str(run), "--folder", str(tmp_path / "n"), "--family", family)
     assert not (tmp_path / "n").exists()
