@@ -101,7 +101,7 @@ def test_a_finished_lane_is_freed_while_the_other_runs(session, held):
 
 FAILURES = [
     (RuntimeError, "the kernel broke", "kernel broke"),
-    (MemoryError, "", "ran out of memory. The run's memory"),
+    (MemoryError, "", "ran out of memory, and the run's memory"),
     (torch.OutOfMemoryError, "CUDA out of memory", "ran out of memory"),
     (RuntimeError, "DefaultCPUAllocator: can't allocate memory", "ran out of memory"),
     (ValueError, "odd", "odd"),
