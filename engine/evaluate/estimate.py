@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         found = session.estimate(
             spec_from_flags(args),
-            model or "GSAI-ML/LLaDA-8B-Instruct",
+            "GSAI-ML/LLaDA-8B-Instruct" if model is None else model,
             device or "h100",
             prompt_tokens=args.prompt_tokens,
             assumptions={name: value for name, value in given.items() if value is not None},

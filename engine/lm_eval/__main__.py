@@ -45,23 +45,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     setup_logging()
     command = HarnessCLI()
     try:
-        command.execute(with_folders(command.parse_args()))
+        command.execute(adapted(command.parse_args()))
     except (ValueError, OSError, NotImplementedError, RuntimeError) as error:
         raise SystemExit(f"error: {error}") from None
 
 
-def with_folders(args: argparse.Namespace) -> argparse.Namespace:
-    """The harness's flags with our tasks, and with the folder of the samples beside its results."""
+def adapted(args: argparse.Namespace) -> argparse.Namespace:
+    """The harness's flags with our tasks, and with the folder of the samples beside its results.
+
+    A device among the model's arguments becomes the flag `--device`.
+    """
     if getattr(args, "command", None) not in ("run", None):
         return args
     if not getattr(args, "include_path", None):
         args.include_path = str(TASKS)
     output, model = getattr(args, "output_path", None), getattr(args, "model", None)
+    given = dict(getattr(args, "model_args", None) or {})
+    if model == "driftscope" and "device" in given:  # the harness passes its flag --device as well
+        args.device = given.pop("device")
+        args.model_args = given
     if output and model == "driftscope":
         folder = Path(output).parent if Path(output).suffix == ".json" else Path(output)
         own: dict[str, str | bool] = {"samples": str(folder / "driftscope")}
         own |= {"cards": True} if getattr(args, "log_samples", False) else {}
-        args.model_args = own | dict(getattr(args, "model_args", None) or {})
+        args.model_args = own | given
     return args
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.trace.foreign.document import FORMAT, VERSION
+from engine.trace.foreign.document import FORMAT, VERSION, check_steps
 
 METHOD = "d3LLM teacher trajectory"
 
@@ -42,6 +42,7 @@ def convert(data: Any, sample: int = 1) -> dict[str, Any]:
     canvases = found.get("trajectory") if isinstance(found, Mapping) else None
     if not isinstance(prompt, list) or not isinstance(canvases, list) or not canvases:
         raise ValueError(f"trajectory: sample {sample} has no prompt_ids or no canvases")
+    check_steps("trajectory", len(canvases))
     for step, canvas in enumerate(canvases, 1):
         if not isinstance(canvas, list) or canvas[: len(prompt)] != prompt:
             raise ValueError(

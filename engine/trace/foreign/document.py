@@ -159,7 +159,8 @@ def _check_length(name: str, found: Sequence[Any]) -> None:
         raise ValueError(f"{name}: {len(found)} positions; at most {MAX_POSITIONS}")
 
 
-def _check_steps(name: str, count: int) -> None:
+def check_steps(name: str, count: int) -> None:
+    """Raise ValueError naming the field for a number of steps that cannot be shown."""
     if not 1 <= count <= MAX_STEPS:
         raise ValueError(f"{name}: {count} steps; from 1 to {MAX_STEPS} can be shown")
 
@@ -173,7 +174,7 @@ def _canvas_form(data: Mapping[str, Any]) -> tuple[tuple[Token | None, ...], Ste
         if name in data:
             raise ValueError(f"{name}: given beside canvases; keep one of the two forms")
     rows, mask = _list(data, "canvases"), _mask(data)
-    _check_steps("canvases", len(rows))
+    check_steps("canvases", len(rows))
     length = len(rows[0]) if isinstance(rows[0], list) else 0
     start = _places(data, "start") if "start" in data else (None,) * length
     if not length or len(start) != length:
@@ -240,7 +241,7 @@ def _step_map_form(data: Mapping[str, Any]) -> tuple[tuple[Token | None, ...], S
             raise ValueError(f"{where}: a step for a mask or a given token; write null")
         steps.extend([] for _ in range(step - len(steps)))
         steps[step - 1].append((place, token))
-    _check_steps("step_map", len(steps))
+    check_steps("step_map", len(steps))
     return start, tuple(map(tuple, steps))
 
 

@@ -23,7 +23,7 @@ from tests.support.own_tasks import use_own_tasks
 
 TASKS = ("driftscope_short_problems", "driftscope_short_problems_choice")
 LIMIT = 4
-OWN = "pretrained=tiny-llada,cache=dual,unmasker=threshold,threshold=0.9,mc_num=2"
+OWN = "pretrained=tiny-llada,cache=dual,unmasker=threshold,threshold=0.9,mc_num=2,device=cpu"
 COMMAND = [
     "--model", "driftscope", "--model_args", OWN, "--tasks", ",".join(TASKS),
     "--apply_chat_template", "--limit", str(LIMIT), "--log_samples",

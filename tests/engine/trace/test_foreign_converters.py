@@ -47,6 +47,7 @@ def test_a_trajectory_of_one_step_has_no_mask():
         ("does not begin with prompt_ids", {"prompt_ids": [7, 9]}),
         ("differs from the last in more ids", {"trajectory": [[7, 8, 1, 2, 3], [7, 8, 4, 5, 6]]}),
         ("no prompt_ids or no canvases", {"trajectory": []}),
+        ("trajectory: 5000 steps", {"trajectory": [None] * 5000}),
         ("no prompt_ids or no canvases", {"prompt_ids": None}),
         ("canvas of step 1 does not begin", {"trajectory": [None]}),
     ],
