@@ -90,7 +90,8 @@ class RunSpec:
         "official",
         choices=("official", "fill_safe", "fill_eager"),
         label="End of text",
-        help="official: decode every position, but as fill_safe in a race with guided diffusion; "
+        help="official: decode every position (in block diffusion until a block ends the text), "
+        "but as fill_safe in a race with guided diffusion; "
         "fill_safe: stop once an end of text is committed and no mask is left before it; "
         "fill_eager: once there is an end of text, decode only the masks before it.",
     )

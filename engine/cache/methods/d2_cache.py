@@ -63,8 +63,8 @@ class D2Cache(CachePolicy):
         0.0,
         1.0,
         label="Roll-out share",
-        help="Largest share of the attention flow that the other recomputed rows receive together; "
-        "at least one row is chosen.",
+        help="The attention flow adds the rows that together receive at most this share of what "
+        "all rows not chosen before receive; at least one.",
         search=(0.05, 0.1, 0.2, 0.4),
     )
     sigma: float = knob(
