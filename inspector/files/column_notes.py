@@ -73,7 +73,8 @@ TOKENS = {
     "answer, or kept from the run that a branch continues",
     "step": "Number of the run's step that revealed the token, as in the table of steps; empty if "
     "none did",
-    "confidence": "Probability of the token when it was revealed; empty if it is not known",
+    "confidence": "Probability of the token when it was revealed, after temperature and cuts for "
+    "unmaskers whose page says so; empty if it is not known",
     **{
         f"recomputed_{site}": f"How often the position's {_SITES[site]} were recomputed, summed "
         "over steps and layers"
