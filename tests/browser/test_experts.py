@@ -6,8 +6,8 @@ import pytest
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.serve.session import Session
-from tests.browser.test_inspect_b import block, cell
-from tests.support.looking import bring, recorded, show_at
+from tests.browser.test_inspect_b import block, cell, percentages
+from tests.support.looking import bring, point, recorded, show_at
 from tests.support.micro import write_checkpoint
 
 pytest_plugins = ["tests.support.chromium"]
@@ -48,3 +48,17 @@ def test_readouts_are_the_changes_of_the_trace(race, trace):
     sentence = block(race, "experts", "sum")
     assert sentence.startswith("Each token uses 3 of 8 experts.")
     assert "the router would not choose now" in sentence
+
+
+def test_the_probed_line_is_of_all_outputs_in_use_recomputed_ones_too(race, trace):
+    """Each probed row that took part counts, so the line is not called that of reused rows."""
+    show_at(race, "experts", "a", 1, 3)
+    legend = race.page.locator("#ds-race [data-figure=experts-by-layer] .ds-legend").inner_text()
+    assert "in use, the router would now choose others (probed)" in legend
+    assert "reused" not in legend
+    probed = trace.arrays()["probe_expert_changes"][:, 1]
+    known = probed[probed != NOT_EVALUATED]
+    share = 100 * (known > 0).mean()
+    said = point(race, "experts-by-layer", 0.75)
+    assert said.startswith("Layer 2: ")
+    assert percentages(said)[-1] == pytest.approx(share, abs=0.5)

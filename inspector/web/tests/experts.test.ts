@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { NO_DATA } from "../src/inspect/codes.ts";
-import { changedRows, expertSentence, meanChanges } from "../src/inspect/experts.ts";
+import { changedRows, expertSentence, layerWords, meanChanges } from "../src/inspect/experts.ts";
 import type { NdArray } from "../src/inspect/arrays.ts";
 import { shareAbove } from "../src/inspect/tally.ts";
 import { bytes, cutPart } from "./inspected.ts";
@@ -66,6 +66,22 @@ test("without probes or rows the sentences say less", () => {
   assert.equal(
     expertSentence(DOCUMENT, none, 1, "recorded "),
     "Each token uses 3 of 8 experts. No recorded row was computed twice.",
+  );
+});
+
+test("a layer tells of all outputs in use, also if none of its rows was computed again", () => {
+  const known = { changed: 0.4, mean: 0.8, probed: 0.25 };
+  assert.equal(
+    layerWords(0, known, ACTIVE),
+    "Layer 1: 40 % of the rows, 0.8 of 3 experts on average; in use, of experts that the router would not choose now: 25 %",
+  );
+  assert.equal(
+    layerWords(1, { changed: null, mean: null, probed: 0.25 }, ACTIVE),
+    "Layer 2: no experts, or no row computed again; in use, of experts that the router would not choose now: 25 %",
+  );
+  assert.equal(
+    layerWords(1, { ...known, probed: null }, ACTIVE),
+    "Layer 2: 40 % of the rows, 0.8 of 3 experts on average",
   );
 });
 

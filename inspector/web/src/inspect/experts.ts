@@ -45,6 +45,32 @@ export function meanChanges(table: NdArray): (number | null)[] {
   });
 }
 
+/** Shares of a layer's rows: computed again with other experts, and in use but not chosen now. */
+export interface LayerChanges {
+  changed: number | null;
+  /** The mean number of changed experts. */
+  mean: number | null;
+  /** Of all feed-forward outputs in use at the probed steps, reused or computed in the step. */
+  probed: number | null;
+}
+
+/** What is known of a layer, counted from 0, whose rows have `active` experts. */
+export function layerWords(
+  layer: number,
+  { changed, mean, probed }: LayerChanges,
+  active: number,
+): string {
+  const again =
+    mean === null
+      ? "no experts, or no row computed again"
+      : `${percent(changed)} of the rows, ${number(mean)} of ${active} experts on average`;
+  const used =
+    probed === null
+      ? ""
+      : `; in use, of experts that the router would not choose now: ${percent(probed)}`;
+  return `Layer ${layer + 1}: ${again}${used}`;
+}
+
 /** The sentences above the figures; `recorded` as `recordedOf` gives it. */
 export function expertSentence(
   facts: Pick<ExpertFacts, "active" | "count">,

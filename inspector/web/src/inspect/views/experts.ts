@@ -2,7 +2,7 @@ import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { plural, percent } from "../../base/format.ts";
 import type { HeatSpec, ScaleLegend, Series } from "../../figures/spec.ts";
-import { layerAt, layerAxis, percentEnd, placesOf } from "../axes.ts";
+import { layerAt, layerAxis, nameOnAxis, percentEnd, placesOf } from "../axes.ts";
 import type { CellMap } from "../cell_map.ts";
 import { NO_DATA } from "../codes.ts";
 import { firstCounted } from "../drift_counts.ts";
@@ -10,6 +10,7 @@ import { HEIGHT, layersBeside } from "../drift_maps.ts";
 import {
   changedRows,
   expertSentence,
+  layerWords,
   meanChanges,
   type ExpertFacts,
   type ExpertRows,
@@ -118,6 +119,7 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
   const probed = changedRows(found.probed, least).byLayer.map(shareAbove);
   const means = meanChanges(found.rows);
   const stale = probed.filter((share): share is number => share !== null);
+  const end = percentEnd(changed, stale);
   const xs = placesOf(layers);
   const series: Series[] = [
     {
@@ -130,7 +132,7 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
   ];
   if (stale.length)
     series.push({
-      name: "reused, the router would now choose others (probed)",
+      name: nameOnAxis("in use, the router would now choose others (probed)", stale, end),
       colour: PROBED_COLOUR,
       dash: [6, 3],
       xs,
@@ -139,18 +141,13 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
   panel.figure("experts-by-layer").show({
     title: `Each layer, over all ${recordedOf(panel.frame)}steps: rows with ${atLeast(least)}`,
     x: layerAxis(layers),
-    y: { name: "% of rows", from: 0, to: percentEnd(changed, stale) },
+    y: { name: "% of rows", from: 0, to: end },
     series,
     at: panel.spot.layer + 1,
     words: (x) => {
       const l = layerAt(x, layers);
-      const where = `Layer ${l + 1}: `;
-      const mean = means[l];
-      if (mean === null) return where + "no experts, or no row computed again";
-      const share = probed[l];
-      const used =
-        share === null ? "" : `, reused where the router would now choose others ${percent(share)}`;
-      return `${where}${percent(changed[l])} of the rows, ${mean.toPrecision(2)} of ${facts.active} experts on average${used}`;
+      const found = { changed: changed[l], mean: means[l], probed: probed[l] };
+      return layerWords(l, found, facts.active);
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
     leave: () => panel.pick(null, false),
