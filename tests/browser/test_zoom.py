@@ -250,11 +250,13 @@ def test_the_range_of_colours_can_be_set_and_reset(race):
     kind.select_option("linear")
     frame(race)
     assert "0.004" in legend.get_attribute("aria-label")
+    assert kind.is_visible(), "the reader can go back to the logarithmic scale"
     page.locator("#ds-race [data-inspect-layer]").fill("5")
     frame(race)
     assert "≥ 0.01" in legend.get_attribute("aria-label"), "another layer keeps the range"
     tool(race, "colours-reset").click()
     frame(race)
+    assert low.evaluate("node => node === document.activeElement"), "the key took the focus away"
     assert legend.get_attribute("aria-label") == before
     assert [low.input_value(), high.input_value(), kind.input_value()] == ["0.0001", "1", "log"]
     assert tool(race, "colours-reset").is_hidden()

@@ -260,10 +260,10 @@ export class Figure {
     if (!spec || !screen || !seen) return;
     if (seen.series && screen instanceof PlotScreen) {
       this.shown = screen.draw(seen, this.reading ? this.stop : null);
-    } else if (!seen.series && screen instanceof HeatScreen && state) {
+    } else if (!seen.series && !spec.series && screen instanceof HeatScreen && state) {
       const at = seen.at ?? state.shownAt(this.reading ? this.cell : null);
       this.shown = screen.draw(seen, at);
-      this.heatTools.show(seen, state.words(), state.range);
+      this.heatTools.show(spec, state.words(), state.range);
     }
     if (this.shown) this.drawLegend(seen, this.shown);
   }

@@ -48,7 +48,10 @@ export class HeatTools {
     this.open.addEventListener("click", () => {
       this.unfold(this.open.getAttribute("aria-expanded") !== "true");
     });
-    this.undo.addEventListener("click", () => actions.range(null));
+    this.undo.addEventListener("click", () => {
+      actions.range(null);
+      this.from.focus(); // the key disappears
+    });
     this.keys.append(nearer, farther, this.reset, this.open);
     this.buildRow();
     this.unfold(false);
@@ -84,7 +87,10 @@ export class HeatTools {
     if (!fault) this.actions.range(range);
   }
 
-  /** Show the state: the shown part in words, empty for all cells, and the range that was set. */
+  /**
+   * Show the state of a heat map with its own range: the shown part in words, empty for all cells,
+   * and the range that the reader has set.
+   */
   show(spec: HeatSpec, part: string, range: ValueRange | null): void {
     this.reset.hidden = !part;
     this.reset.title = part + ". Also the key 0";
