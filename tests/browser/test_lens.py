@@ -1,5 +1,7 @@
 """The logit lens: what the page says of layers and tokens, against the trace."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,16 @@ from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.views.lens import codes_of, layers_of
 from tests.browser.test_inspect_b import block, cell
-from tests.support.browser import ROOT
-from tests.support.looking import bring, bring_once, drawn, recorded_lanes, show, show_at
+from tests.support.browser import PROMPT, ROOT
+from tests.support.looking import (
+    bring,
+    bring_once,
+    drawn,
+    recorded,
+    recorded_lanes,
+    show,
+    show_at,
+)
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -193,3 +203,26 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(viewer, apart
     race.page.locator(control).select_option("one")
     drawn(race)
     assert len(shown.all_inner_texts()) == 4
+
+
+def test_the_keys_are_those_of_the_steps_that_both_lanes_have(viewer, tmp_path):
+    """Side by side, a step that only one lane was probed at has no key."""
+    session = Session(embedded_models(ROOT / "assets"))
+    base = replace(
+        session.default_race().a, prompt=PROMPT, gen_length=32, block_length=16, steps=32,
+        record="probe",
+    )  # fmt: skip
+    lanes = {"a": replace(base, probe_at=(1, 5)), "b": replace(base, probe_at=(3, 5))}
+    race = viewer
+    bring(race, {lane: recorded(session, spec) for lane, spec in lanes.items()}, tmp_path)
+    show_at(race, "lens", "b", 0, 5)
+    keys = race.page.locator(f"{VIEW} [data-probe]")
+    assert keys.all_inner_texts() == ["4", "6"]
+    control = race.page.locator(f"{VIEW} [data-control=lanes]")
+    control.select_option("both")
+    drawn(race)
+    assert keys.all_inner_texts() == ["6"]
+    assert keys.first.get_attribute("aria-pressed") == "true"
+    control.select_option("one")
+    drawn(race)
+    assert keys.all_inner_texts() == ["4", "6"]

@@ -11,7 +11,7 @@ export function nearest(values: readonly number[], target: number): number {
 /** Show a key for each probed step; that with the index `probe` is pressed. */
 export function drawProbedSteps(panel: Panel, steps: readonly number[], probe: number): void {
   const box = panel.block("steps", "div", "ds-steps ds-wide");
-  const key = panel.cursor.lane + panel.inspector.key;
+  const key = [panel.cursor.lane, panel.inspector.key, ...steps].join();
   if (box.dataset.key !== key) {
     box.dataset.key = key;
     box.setAttribute("role", "group");
@@ -19,6 +19,7 @@ export function drawProbedSteps(panel: Panel, steps: readonly number[], probe: n
     const keys = steps.map((step) => stepKey(panel, step));
     box.replaceChildren(make("span", "", "Probed steps:"), ...keys);
   }
+  box.hidden = !steps.length;
   for (const [i, node] of box.querySelectorAll("button").entries())
     node.setAttribute("aria-pressed", String(i === probe));
 }
