@@ -1,12 +1,16 @@
 """Both lanes beside each other in Drift and Similarity: titles, differences, one cursor."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.core.drift_codes import decode
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
 from engine.trace.trace import Trace
-from tests.support.browser import ROOT
-from tests.support.looking import cell_colour, drawn, show
+from tests.support.browser import PROMPT, ROOT
+from tests.support.looking import bring, cell_colour, drawn, point, recorded, show, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -92,3 +96,23 @@ def test_similarity_shows_both_lanes_and_their_difference(race):
     assert canvas.get_attribute("data-cells") == f"{steps},{steps}"
     choose(race, "similarity", "one")
     assert len(titles(race, "similarity")) == 3
+
+
+def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, tmp_path):
+    """Lane B has a longer answer; beyond A's there is no difference, and a readout says why."""
+    session = Session(embedded_models(ROOT / "assets"))
+    base = replace(
+        session.default_race().a, prompt=PROMPT, block_length=16, steps=32, record="layers"
+    )
+    lanes = {"a": replace(base, gen_length=32), "b": replace(base, gen_length=48, steps=48)}
+    traces = {lane: recorded(session, spec) for lane, spec in lanes.items()}
+    bring(viewer, traces, tmp_path)
+    show_at(viewer, "drift", "b", LAYER, 3)
+    viewer.page.locator("#ds-race .ds-view[data-view=drift] [data-control=lanes]").select_option(
+        "both"
+    )
+    drawn(viewer)
+    said = point(viewer, "drift-steps-difference", 0.999)
+    assert f"Position {len(traces['b'].arrays()['prompt_mask'])}, " in said
+    assert "A not in this lane, B " in said
+    assert said.endswith("not known in both lanes")

@@ -53,7 +53,7 @@ function pairOf(
   return a && b ? { a, b } : null;
 }
 
-/** The codes of both lanes in a row of a map: a common step if `rows` are steps, else a layer. */
+/** The codes of both lanes (NaN without such a row) in a row of a map: a common step if `rows` are steps, else a layer. */
 function codes(scene: Scene, rows: "step" | "layer", row: number, x: number): [number, number] {
   const { lanes } = scene.panel.inspector.store;
   const code = (name: LaneName): number => {
@@ -64,8 +64,17 @@ function codes(scene: Scene, rows: "step" | "layer", row: number, x: number): [n
 }
 
 function apartAt(scene: Scene, rows: "step" | "layer", row: number, x: number): number | null {
-  const [a, b] = codes(scene, rows, row, x);
-  return decadesApart(DRIFT[a], DRIFT[b]);
+  const [a, b] = codes(scene, rows, row, x).map(driftOf);
+  return decadesApart(a, b);
+}
+
+/** The drift of a code; NaN if it is unknown, also where the lane has no such row. */
+function driftOf(code: number): number {
+  return Number.isNaN(code) ? NaN : DRIFT[code];
+}
+
+function codeWords(code: number): string {
+  return Number.isNaN(code) ? "not in this lane" : driftText(code);
 }
 
 function shared(
@@ -85,10 +94,9 @@ function shared(
 }
 
 function cellWords(scene: Scene, rows: "step" | "layer", row: number, x: number): string {
-  const [a, b] = codes(scene, rows, row, x);
+  const [a, b] = codes(scene, rows, row, x).map(codeWords);
   const joined = scene.a.words(rows === "layer" ? row : 0, x);
-  const apart = ratioWords(decadesApart(DRIFT[a], DRIFT[b]));
-  return `${joined}A ${driftText(a)}, B ${driftText(b)}, ${apart}`;
+  return `${joined}A ${a}, B ${b}, ${ratioWords(apartAt(scene, rows, row, x))}`;
 }
 
 /** The common step of the cursor, within the steps that both lanes took. */
