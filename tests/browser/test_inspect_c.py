@@ -22,6 +22,12 @@ from tests.support.micro import full_policies
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
+# Press a key, and tell whether all keys that branch are disabled at once.
+PRESS = """key => {
+  key.click();
+  const keys = [...document.querySelectorAll('#ds-race .ds-branch [data-branch]')];
+  return keys.length > 1 && keys.every((one) => one.disabled);
+}"""
 
 IMPORT = """async (text) => {
   const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
@@ -247,7 +253,7 @@ def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
     names = ("K", "V", "attention", "feed-forward")
     said = ", ".join(f"{name} {n}" for name, n in zip(names, counts, strict=True))
     assert said in race.text("[data-inspect-card] .ds-facts")
-    table.nth(2).locator("[data-branch]").click()
+    assert table.nth(2).locator("[data-branch]").evaluate(PRESS), "a second press branches again"
     page.locator("#ds-race [data-parent]").wait_for()
     race.wait_state("done")
     assert race.text("[data-lane=b] [data-title]").endswith("from step 11")

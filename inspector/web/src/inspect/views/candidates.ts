@@ -81,7 +81,7 @@ export const candidates: View = {
     const box = panel.block("list", "div", "ds-branch");
     const data = panel.part<CandidateData>(candidatesOf(step));
     if (!data) return;
-    const key = [inspector.key, cursor.lane, step, place, inspector.store.state].join();
+    const key = [inspector.key, cursor.lane, step, place, inspector.store.busy].join();
     if (box.dataset.key === key) return;
     box.dataset.key = key;
     box.replaceChildren(...listNodes(panel, data, step, place));
