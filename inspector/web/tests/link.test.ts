@@ -51,6 +51,16 @@ test("what is not a cursor or a view is ignored", () => {
   }
 });
 
+test("what is not the choice of a control is ignored", () => {
+  const show = (text: string): unknown => readLink("?show=" + encodeURIComponent(text)).show;
+  assert.deepEqual(show("lanes.both,settings.threshold.threshold=0.8"), [
+    ["lanes", "both"],
+    ["settings", "threshold.threshold=0.8"],
+  ]);
+  for (const text of ['a"].b', "a].b", ".b", "lanes", "La nes.both", "toString()", ""])
+    assert.deepEqual(show(text), [], text);
+});
+
 test("a cursor fits a lane only within its steps, layers and positions", () => {
   const spot = { lane: "a", step: 19, layer: 7, position: 39 } as const;
   const lane = { start: laneStart() };

@@ -9,6 +9,8 @@ import type { LaneName, LinkSource } from "./messages.ts";
 const CURSOR_KEY = /^([ab])\.([1-9]\d{0,3})\.([1-9]\d{0,3})(?:\.([1-9]\d{0,4}))?$/;
 /** A branch in a link: lane, step, edits and settings (`inspector.page_data.links`). */
 const BRANCH = /^([ab])\.([1-9]\d{0,5})(?:\.((?:[1-9]\d{0,4}-(?:m|\d{1,7}),?)+))?(\?.*)?$/;
+/** The name of a view's control and its value, in a link. */
+const CHOICE = /^([a-z_]+)\.(.*)$/s;
 /** The parts of a link that are not settings. */
 const PARTS = ["cursor", "look", "show", "align", "colour", "branch", "recorded"];
 const FOREIGN = ["view", "deep_link", "logs", "lesson"];
@@ -62,8 +64,8 @@ function readCursor(text: string): LinkedSpot | null {
 }
 
 function readChoice(text: string): [string, string][] {
-  const dot = text.indexOf(".");
-  return dot > 0 ? [[text.slice(0, dot), text.slice(dot + 1)]] : [];
+  const found = CHOICE.exec(text);
+  return found ? [[found[1], found[2]]] : [];
 }
 
 /** Settings in the order of their names, without the other parts of a link. */
