@@ -26,6 +26,12 @@ const map = (more: Partial<HeatSpec> = {}): HeatSpec => ({
   ...more,
 });
 
+test("the name of a figure tells which way its axes go", () => {
+  assert.match(figureName(map()), /position across, layer downwards, 20 by 4 cells/);
+  assert.match(figureName(map({ y: { name: "drift", count: 4, up: true } })), /drift upwards/);
+  assert.match(figureName(chart()), /step across, ms upwards/);
+});
+
 test("stops go by x, one for each x that has a value", () => {
   assert.deepEqual(
     plotStops(chart()).map(([x]) => x),

@@ -16,7 +16,7 @@ const FAR = 10;
 /** The name of a figure for screen readers. */
 export function figureName(spec: FigureSpec): string {
   const [x, y] = [spec.x.name, spec.y.name];
-  const upwards = spec.series ? " upwards" : " downwards";
+  const upwards = spec.series || spec.y.up ? " upwards" : " downwards";
   const axes = [x && x + " across", y && y + upwards].filter(Boolean);
   const size = spec.series ? "" : `, ${spec.x.count} by ${spec.y.count} cells`;
   const zoom = spec.series ? "" : " Plus and minus zoom, 0 shows all cells.";
