@@ -52,6 +52,14 @@ test("another question of the settings is told", () => {
   assert.equal(otherWords(store, null), "");
 });
 
+test("characters of an imported run that reorder a text are written out", () => {
+  const store = finished();
+  store.question = "\u202eHow many?";
+  assert.match(otherWords(store, "How much?"), /: ⟨U\+202E⟩How many\?$/);
+  store.lanes.a.end = laneEnd({ reason: "failed", message: "it \u202ebroke" });
+  assert.equal(noteWords(store), "it ⟨U+202E⟩broke");
+});
+
 test("what is said has one full stop between its parts, and none for an empty one", () => {
   const said = sentences(["Not started", "The prompt is too long.", "", "A 1 of 4"]);
   assert.equal(said, "Not started. The prompt is too long. A 1 of 4");

@@ -235,6 +235,8 @@ test("a recorded run is not called measured", () => {
   );
   for (const lane of store.started) lane.start.record = "probe";
   assert.equal(measuredWords(store), "Model tiny. Recorded, not timed, on a machine.");
+  store.lanes.a.start!.environment = "\u202ea machine";
+  assert.match(measuredWords(store), /on ⟨U\+202E⟩a machine/);
 });
 
 test("the table leaves out times of recorded runs and, without a guider, its numbers", () => {

@@ -1,4 +1,5 @@
 import { make, part, write } from "../base/dom.ts";
+import { visibleLines } from "../base/pieces.ts";
 import { drawWait } from "./progress.ts";
 import { branchWords, chips, headline, STATES } from "./report.ts";
 import type { Frames, Store } from "./store.ts";
@@ -36,14 +37,15 @@ export function stateWords(store: Store, queued: boolean): string {
 /** The message under the state: the server's, else that of a lane that failed. */
 export function noteWords(store: Store): string {
   if (store.state === "recording") return "";
-  return store.message || store.started.map((lane) => lane.end?.message).find(Boolean) || "";
+  const ends = store.started.map((lane) => lane.end?.message);
+  return visibleLines(store.message || ends.find(Boolean) || "");
 }
 
 /** A sentence if the lanes show another question than the settings; empty otherwise. */
 export function otherWords(store: Store, question: string | null): string {
   const { question: shown } = store;
   if (!question || !shown || shown === question) return "";
-  return "The lanes below show another problem: " + shown;
+  return "The lanes below show another problem: " + visibleLines(shown);
 }
 
 /** Draw the head of a race. */

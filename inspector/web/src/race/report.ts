@@ -1,6 +1,6 @@
 /** What the page says of a race: its state, its headline, and the numbers of a lane. */
 import { duration, number, percent, plural } from "../base/format.ts";
-import { quoted } from "../base/pieces.ts";
+import { quoted, visible } from "../base/pieces.ts";
 import type { Frame } from "../inspect/view.ts";
 import type { Lane } from "./lane.ts";
 import type { LaneName, Summary } from "./messages.ts";
@@ -214,7 +214,7 @@ export function measuredWords(store: Store): string {
   const models = [...new Set(store.started.map((lane) => lane.start.model))];
   const named =
     models.length > 1 ? `Models ${models.join(" (A) and ")} (B). ` : `Model ${models[0]}. `;
-  return named + how + start.environment + end + memory;
+  return visible(named + how + start.environment + end + memory);
 }
 
 /** Which models and machines the files of other engines name. */
@@ -226,7 +226,7 @@ function foreignWords(store: Store): string {
     const where = start.environment ? " on " + start.environment : "";
     return `Lane ${name.toUpperCase()}: model ${model}, decoded by ${by}${where}, ${times}.`;
   });
-  return lanes.join(" ");
+  return visible(lanes.join(" "));
 }
 
 /**
