@@ -40,6 +40,12 @@ test("the chart's name has separators in all its numbers", () => {
   assert.match(raceName(store, { a: 0, b: 0 }), /; A 1 of 3,000 after 0 steps/);
 });
 
+test("the chart's name counts the steps before a branch, as its axis does", () => {
+  const store = new Store();
+  store.lanes.b.begin({ ...START, before: 5, branch: {} });
+  assert.match(raceName(store, { a: 0, b: 0 }), /; B 1 of 4 after 5 steps/);
+});
+
 test("the map has a cell in the row of each token's step, up to the frame", () => {
   const { value } = mapSpec(filled(new Lane("a")), 1, 2, PAPER);
   const cells = [0, 1].map((y) => [0, 1, 2, 3].map((x) => value(x, y)));

@@ -42,7 +42,7 @@ export function raceName(store: Store, frames: Frames): string {
     const frame = frames[lane.name];
     const when = store.timed ? ", " + duration(lane.clock[frame]) : "";
     const shown = `${number(lane.shown[frame])} of ${number(lane.at.length)}`;
-    return `${lane.name.toUpperCase()} ${shown} after ${plural(frame, "step")}${when}`;
+    return `${lane.name.toUpperCase()} ${shown} after ${plural(lane.before + frame, "step")}${when}`;
   });
   return ["Tokens revealed, both lanes", ...told].join("; ");
 }
