@@ -43,6 +43,13 @@ test("a ratio is B by A; it is unknown if A is 0", () => {
   assert.deepEqual([ratioText(4, 2), ratioText(0, 2), ratioText(4, null)], ["0.500×", "–", "–"]);
 });
 
+test("a large ratio is written out", () => {
+  assert.deepEqual(
+    [ratioText(1, 1024), ratioText(2, 1999), ratioText(2, 3)],
+    ["1,024×", "1,000×", "1.50×"],
+  );
+});
+
 test("the heading names both lanes", () => {
   const rows = numberRows(lane("a", {}), lane("b", {}), true);
   assert.deepEqual(rows[0], ["Measure", "A: title of a", "B: title of b", "B / A"]);

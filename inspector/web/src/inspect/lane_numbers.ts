@@ -47,7 +47,9 @@ const MEASURES: readonly Measure[] = [
 
 /** B divided by A as text; a dash if one is unknown or A is 0. */
 export function ratioText(a: number | null, b: number | null): string {
-  return a && b !== null ? (b / a).toPrecision(3) + "×" : "–";
+  if (!a || b === null) return "–";
+  const ratio = b / a;
+  return (ratio < 999.5 ? ratio.toPrecision(3) : number(ratio)) + "×";
 }
 
 function metric(lane: StartedLane, name: string): number | null {
