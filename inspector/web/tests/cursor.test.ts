@@ -23,6 +23,13 @@ test("a move tells the listener, a move to the same spot does not", () => {
   assert.deepEqual([one.pinned.step, told], [4, ["move"]]);
 });
 
+test("a move to the pinned spot ends the preview of another one, which is drawn", () => {
+  const [one, told] = cursor();
+  one.hover({ step: 4 });
+  one.move({ step: 0 });
+  assert.deepEqual([one.now.step, told], [0, ["hover", "hover"]]);
+});
+
 test("parts that follow from the listener's state are set without telling it", () => {
   const [one, told] = cursor();
   one.settle({ layer: 2 });

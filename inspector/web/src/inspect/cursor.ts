@@ -36,8 +36,10 @@ export class Cursor {
     const before = JSON.stringify([this.pinned, this.held]);
     Object.assign(this.pinned, part);
     this.held = held;
+    const previewed = this.preview !== null;
     this.preview = null;
     if (JSON.stringify([this.pinned, this.held]) !== before) this.onMove("move");
+    else if (previewed) this.onMove("hover");
   }
 
   /** Set parts of the pinned spot without telling the listener, which follows from its state. */
