@@ -42,6 +42,11 @@ FOCUS = """() => {
   return [it.id + ' ' + names + ' ' + (it.ariaLabel || it.innerText || ''),
     style.outlineStyle === 'solid' && parseFloat(style.outlineWidth) >= 2];
 }"""
+# Whether the page leaves a key to the browser.
+LEFT_ALONE = """([selector, key, held]) => document.querySelector('#ds-race ' + selector)
+  .dispatchEvent(new KeyboardEvent('keydown', {
+    key, [held]: true, bubbles: true, cancelable: true,
+  }))"""
 
 
 LOOKS = ((1440, False), (390, True))
@@ -238,3 +243,23 @@ def test_it_is_told_and_named_for_all(app, new_page):
     assert chosen.evaluate("e => getComputedStyle(e).backgroundColor") != page.locator(
         "#ds-tabs [role=tab][aria-selected=false]"
     ).first.evaluate("e => getComputedStyle(e).backgroundColor")
+
+
+def test_keys_held_with_alt_or_cmd_stay_the_browsers(viewer):
+    """Alt and an arrow, or Cmd and a bracket, go back to the page before."""
+    show(viewer, "schedule")
+
+    def left(*given):
+        return viewer.page.evaluate(LEFT_ALONE, given)
+
+    for selector in (
+        "[data-scrub]",
+        "[data-lane=b] [data-grid]",
+        "[data-tab=schedule]",
+        "[data-figure=schedule-layers] canvas",
+        "[data-figure=schedule-running] svg[data-box]",
+    ):
+        assert left(selector, "ArrowLeft", "altKey"), selector
+        assert not left(selector, "ArrowLeft", "shiftKey"), selector
+    assert left("[data-inspect-layer]", "[", "metaKey")
+    assert not left("[data-inspect-layer]", "[", "ctrlKey"), "as AltGr is on some keyboards"

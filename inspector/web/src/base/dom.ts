@@ -22,6 +22,11 @@ export function write(node: Element, text: string): void {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Whether a key is pressed with Ctrl, Alt or Cmd, as for going back: it belongs to the browser. */
+export function isShortcut({ ctrlKey, altKey, metaKey }: KeyboardEvent): boolean {
+  return ctrlKey || altKey || metaKey;
+}
+
 /** Make a box that scrolls reachable by keyboard, and one that does not unreachable. */
 export function reachable(box: HTMLElement): void {
   const over = box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1;

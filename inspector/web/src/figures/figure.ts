@@ -1,5 +1,5 @@
 import { csv, save } from "../base/download.ts";
-import { make, write } from "../base/dom.ts";
+import { isShortcut, make, write } from "../base/dom.ts";
 import { isWhole } from "./cells.ts";
 import { paperFigure, pngBlob, svgText, WIDTHS } from "./export.ts";
 import { OncePerFrame } from "./frames.ts";
@@ -335,7 +335,12 @@ export class Figure {
 
   private key(event: KeyboardEvent): void {
     const { spec } = this;
-    if (!spec || !(spec.series ? this.readPlot(spec, event) : this.readHeat(spec, event))) return;
+    if (
+      !spec ||
+      isShortcut(event) ||
+      !(spec.series ? this.readPlot(spec, event) : this.readHeat(spec, event))
+    )
+      return;
     event.preventDefault();
     event.stopPropagation();
     this.mark(true);
@@ -350,9 +355,7 @@ export class Figure {
     return true;
   }
 
-  private readHeat(spec: HeatSpec, event: KeyboardEvent): boolean {
-    const { key, shiftKey, ctrlKey, metaKey, altKey } = event;
-    if (ctrlKey || metaKey || altKey) return false;
+  private readHeat(spec: HeatSpec, { key, shiftKey }: KeyboardEvent): boolean {
     const factor = ZOOM_KEYS[key];
     if (factor) this.zoomFrom(factor);
     else if (key === "0") this.showAll();

@@ -112,7 +112,7 @@ export class Inspector {
     const layer = this.cursor.pinned.layer ?? 0;
     const last = (this.frame?.layers ?? 1) - 1;
     if (event.key === "Escape") this.cursor.release();
-    else if ((event.target as Element).matches("select, textarea")) return;
+    else if (event.metaKey || (event.target as Element).matches("select, textarea")) return;
     else if (event.key === "[") this.cursor.move({ layer: Math.max(layer - 1, 0) });
     else if (event.key === "]") this.cursor.move({ layer: Math.min(layer + 1, last) });
     else return;

@@ -1,4 +1,4 @@
-import { make, part } from "../base/dom.ts";
+import { isShortcut, make, part } from "../base/dom.ts";
 import { GROUPS, VIEWS, type ViewName } from "./views/index.ts";
 
 const NAMES = GROUPS.flatMap(({ views }) => views);
@@ -63,6 +63,7 @@ export class Tabs {
   }
 
   private key(event: KeyboardEvent): void {
+    if (isShortcut(event)) return;
     const next = tabAfter(this.chosen, event.key);
     if (next === null) return;
     event.preventDefault();

@@ -1,5 +1,5 @@
 /** The images of a prompt: where their rows are, in words and as folded strips above the tokens. */
-import { make, part } from "../base/dom.ts";
+import { isShortcut, make, part } from "../base/dom.ts";
 import { number } from "../base/format.ts";
 import type { ImageMessage } from "./messages.ts";
 
@@ -147,6 +147,7 @@ class Board {
   }
 
   private key(event: KeyboardEvent): void {
+    if (isShortcut(event)) return;
     const { columns, rows } = this.grid;
     const moves: Record<string, number | undefined> = {
       ArrowRight: 1,

@@ -1,5 +1,5 @@
 import { cividis, inkOn, rgb } from "../base/colours.ts";
-import { make } from "../base/dom.ts";
+import { isShortcut, make } from "../base/dom.ts";
 import { duration } from "../base/format.ts";
 import { cellText, quoted } from "../base/pieces.ts";
 import { Block, LONG_ANSWER } from "./blocks.ts";
@@ -162,6 +162,7 @@ export class Grid {
   }
 
   private key(event: KeyboardEvent): void {
+    if (isShortcut(event)) return;
     const to = this.keyPlace(event.key);
     if (to !== null) {
       this.select(to);

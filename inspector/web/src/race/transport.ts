@@ -1,4 +1,4 @@
-import { part, write } from "../base/dom.ts";
+import { isShortcut, part, write } from "../base/dom.ts";
 import { duration, plural } from "../base/format.ts";
 import type { Lane } from "./lane.ts";
 import { framesAt, momentOf, moved, type Moment } from "./moments.ts";
@@ -111,6 +111,7 @@ export class Transport {
   }
 
   private key(event: KeyboardEvent): void {
+    if (isShortcut(event)) return;
     const count = event.shiftKey ? 10 : 1;
     if (FORWARDS.includes(event.key)) this.move(count);
     else if (BACKWARDS.includes(event.key)) this.move(-count);
