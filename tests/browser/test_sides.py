@@ -116,3 +116,10 @@ def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, tmp_path):
     assert f"Position {len(traces['b'].arrays()['prompt_mask'])}, " in said
     assert "A not in this lane, B " in said
     assert said.endswith("not known in both lanes")
+    viewer.page.locator("#ds-race [data-lane=b] .ds-cell").nth(47).click()
+    show(viewer, "compare")
+    strip = viewer.page.locator("#ds-race [data-figure=compare-strip] svg > g").nth(1)
+    assert strip.locator("rect").count() == 0, "the strip ends with the shorter answer"
+    viewer.page.locator("#ds-race [data-lane=b] .ds-cell").nth(31).click()
+    drawn(viewer)
+    assert strip.locator("rect").count() == 2

@@ -142,6 +142,7 @@ function stripPlain(value: number): number | string {
 function drawStrip(panel: Panel, a: Lane, b: Lane): void {
   const { inspector, cursor, frame } = panel;
   const later = (x: number, row: number): number => (row ? 0 : (stripValue(a, b, x, row) ?? 0));
+  const count = Math.min(a.at.length, b.at.length);
   const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
   const figure = panel.bothFigure("compare-strip");
   figure.root.classList.add("ds-wide");
@@ -149,7 +150,7 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
     about: { lane: undefined },
     title: "When B unmasked each answer token, compared with A, and whether it is the same",
     key: "strip" + inspector.key,
-    x: { ...panel.answers(), count: Math.min(a.at.length, b.at.length) },
+    x: { ...panel.answers(), count },
     y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },
     value: (x, row) => stripValue(a, b, x, row),
     colour: stripColour,
@@ -163,7 +164,7 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
     words: (x) => stripWords(a, b, x),
     pick: (x, _, pin) => panel.pick({ position: frame.prompt + x }, pin),
     leave: () => panel.pick(null, false),
-    at: { x: place < 0 ? null : place, y: null },
+    at: { x: place < 0 || place >= count ? null : place, y: null },
     height: 120,
   });
 }
