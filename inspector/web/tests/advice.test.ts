@@ -117,14 +117,14 @@ test("a search says its size against the grid and how its predictions ranked", (
 });
 
 test("the state names the stage while it runs and nothing of it later", () => {
-  const front = {
+  const progress = {
     search: "x", state: "running", message: "", stage: "measuring dual", done: 3, total: 9,
     seconds_left: 12, runs: 3,
   }; // prettier-ignore
-  assert.match(stateWords(front), /^Searching\. Measuring dual: 3 of 9\. 3 runs so far\. About/);
-  assert.equal(stateWords({ ...front, state: "done" }), "Done. 3 runs.");
-  assert.equal(stateWords({ ...front, state: "failed", message: "no" }), "Failed. no.");
-  const refused = { ...front, state: "refused", message: "no" };
+  assert.match(stateWords(progress), /^Searching\. Measuring dual: 3 of 9\. 3 runs so far\. About/);
+  assert.equal(stateWords({ ...progress, state: "done" }), "Done. 3 runs.");
+  assert.equal(stateWords({ ...progress, state: "failed", message: "no" }), "Failed. no.");
+  const refused = { ...progress, state: "refused", message: "no" };
   assert.equal(stateWords(refused), "Not run. no. Below is the last search.");
   assert.equal(stateWords({ ...refused, search: "" }), "Not run. no.");
 });

@@ -5,7 +5,7 @@ import {
   byPrompt,
   isOver,
   type Aggregate,
-  type Front,
+  type BatchProgress,
   type Row,
   type Setting,
 } from "../src/batch/messages.ts";
@@ -59,7 +59,7 @@ function setting(changes: Partial<Setting> = {}): Setting {
   };
 }
 
-function front(changes: Partial<Front> = {}): Front {
+function progress(changes: Partial<BatchProgress> = {}): BatchProgress {
   const base = { batch: "x", state: "running", message: "", done: 1, total: 4, seconds_left: null };
   return { ...base, ...changes };
 }
@@ -81,11 +81,11 @@ test("a batch is over unless it runs or is about to", () => {
 });
 
 test("the state says what is done, what is next and how long the rest takes", () => {
-  const told = stateWords(front({ step: 4, seconds_left: 12 }));
+  const told = stateWords(progress({ step: 4, seconds_left: 12 }));
   assert.equal(told, "Running. 1 of 4 runs. The next one is at step 5. About 12 s for the others.");
-  const done = stateWords(front({ state: "done", done: 4, seconds_left: 3, step: 4 }));
+  const done = stateWords(progress({ state: "done", done: 4, seconds_left: 3, step: 4 }));
   assert.equal(done, "Done. 4 of 4 runs.");
-  const refused = front({
+  const refused = progress({
     state: "refused",
     message: "prompts: none",
     batch: "",

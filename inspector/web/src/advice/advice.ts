@@ -6,7 +6,7 @@ import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
 import { frontFigure } from "./figures.ts";
-import { points, type Advice, type SearchFront } from "./messages.ts";
+import { points, type Advice, type SearchProgress } from "./messages.ts";
 import { settingRows, settingTable } from "./table.ts";
 import { chosenWords, requestWords, searchedWords, stateWords } from "./words.ts";
 
@@ -16,9 +16,11 @@ const HELD = "driftscope-search"; // in the session's storage: the id of the sea
 export class AdvicePart {
   private readonly root: HTMLElement;
   private readonly focus: Focus;
-  private front: SearchFront | null = null;
+  private progress: SearchProgress | null = null;
   private advice: Advice | null = null;
-  private readonly figure = new Figure("advice-front", () => ({ run: this.front?.search ?? "" }));
+  private readonly figure = new Figure("advice-front", () => ({
+    run: this.progress?.search ?? "",
+  }));
 
   constructor(private readonly component: Component) {
     this.root = part(component.element, "[data-advice]");
@@ -48,25 +50,25 @@ export class AdvicePart {
   }
 
   private take(): void {
-    const front = readJson(this.component.props.value) as SearchFront | null;
-    if (!front) return;
-    if (front.search && front.search !== this.front?.search) this.advice = null;
-    this.front = front;
-    if (front.search) keep(browserStorage("sessionStorage"), HELD, front.search);
-    this.showProgress(front);
-    if (!front.advice) return;
-    this.advice = front.advice;
-    this.showAdvice(front.advice);
+    const progress = readJson(this.component.props.value) as SearchProgress | null;
+    if (!progress) return;
+    if (progress.search && progress.search !== this.progress?.search) this.advice = null;
+    this.progress = progress;
+    if (progress.search) keep(browserStorage("sessionStorage"), HELD, progress.search);
+    this.showProgress(progress);
+    if (!progress.advice) return;
+    this.advice = progress.advice;
+    this.showAdvice(progress.advice);
   }
 
-  private showProgress(front: SearchFront): void {
-    this.root.dataset.state = front.state;
-    this.root.dataset.runs = String(front.runs);
-    write(this.find("state"), stateWords(front));
+  private showProgress(progress: SearchProgress): void {
+    this.root.dataset.state = progress.state;
+    this.root.dataset.runs = String(progress.runs);
+    write(this.find("state"), stateWords(progress));
     const bar = this.find<HTMLProgressElement>("bar");
-    bar.hidden = !front.total || front.state !== "running";
-    bar.max = Math.max(front.total, 1);
-    bar.value = front.done;
+    bar.hidden = !progress.total || progress.state !== "running";
+    bar.max = Math.max(progress.total, 1);
+    bar.value = progress.done;
   }
 
   private showAdvice(advice: Advice): void {
@@ -99,7 +101,7 @@ export class AdvicePart {
   }
 
   private race(name: string): void {
-    this.component.trigger("race", { search: this.front?.search, name });
+    this.component.trigger("race", { search: this.progress?.search, name });
   }
 
   /** Copy the link of the chosen setting's race, or its preset. */
@@ -120,7 +122,7 @@ export class AdvicePart {
   /** What each button of the files saves. */
   private files(): Record<string, () => void> {
     const name = (what: string): string =>
-      `driftscope-advice-${(this.front?.search ?? "").slice(0, 8)}-${what}`;
+      `driftscope-advice-${(this.progress?.search ?? "").slice(0, 8)}-${what}`;
     const json = (what: string, data: unknown): void =>
       save(`${name(what)}.json`, new Blob([JSON.stringify(data)], { type: "application/json" }));
     return {

@@ -60,7 +60,7 @@ export interface Advice {
 }
 
 /** A message: the progress of a search, and the advice so far if it was summed up. */
-export interface SearchFront {
+export interface SearchProgress {
   search: string;
   state: string;
   message: string;

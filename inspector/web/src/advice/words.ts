@@ -1,7 +1,7 @@
 /** Sentences of a search for settings. */
 import { number, percent, plural } from "../base/format.ts";
 import { about } from "../race/progress.ts";
-import type { Advice, CacheAdvice, Measured, SearchFront } from "./messages.ts";
+import type { Advice, CacheAdvice, Measured, SearchProgress } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
   new: "Starting.",
@@ -24,16 +24,22 @@ function capital(text: string): string {
 }
 
 /** What a search is doing, and how long this stage will take; of one that failed, only why. */
-export function stateWords(front: SearchFront): string {
-  const parts = [STATES[front.state] ?? front.state];
-  if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
-  if (front.state === "running" && front.stage)
-    parts.push(`${capital(front.stage)}: ${number(front.done)} of ${number(front.total)}.`);
-  if (front.state === "refused" && front.search) parts.push("Below is the last search.");
-  if (front.runs && !["failed", "refused"].includes(front.state))
-    parts.push(`${plural(front.runs, "run")}${front.state === "done" ? "" : " so far"}.`);
-  if (front.state === "running" && front.seconds_left !== null && front.done < front.total)
-    parts.push(`About ${about(front.seconds_left)} for this stage.`);
+export function stateWords(progress: SearchProgress): string {
+  const parts = [STATES[progress.state] ?? progress.state];
+  if (progress.message) parts.push(progress.message + (progress.message.endsWith(".") ? "" : "."));
+  if (progress.state === "running" && progress.stage)
+    parts.push(
+      `${capital(progress.stage)}: ${number(progress.done)} of ${number(progress.total)}.`,
+    );
+  if (progress.state === "refused" && progress.search) parts.push("Below is the last search.");
+  if (progress.runs && !["failed", "refused"].includes(progress.state))
+    parts.push(`${plural(progress.runs, "run")}${progress.state === "done" ? "" : " so far"}.`);
+  if (
+    progress.state === "running" &&
+    progress.seconds_left !== null &&
+    progress.done < progress.total
+  )
+    parts.push(`About ${about(progress.seconds_left)} for this stage.`);
   return parts.join(" ");
 }
 

@@ -11,7 +11,7 @@ import {
   byPrompt,
   isOver,
   type Aggregate,
-  type Front,
+  type BatchProgress,
   type Row,
   type Setting,
 } from "./messages.ts";
@@ -32,7 +32,7 @@ interface Recordings {
 export class Batch {
   private readonly root: HTMLElement;
   private readonly focus: Focus;
-  private front: Front | null = null;
+  private progress: BatchProgress | null = null;
   private settings: Setting[] = [];
   private rows: Row[] = [];
   private recordings: Recordings | null = null;
@@ -70,20 +70,20 @@ export class Batch {
   }
 
   private about(): { run: string } {
-    return { run: this.front?.batch ?? "" };
+    return { run: this.progress?.batch ?? "" };
   }
 
   /** Take a message: progress is shown at once, and runs that are new are asked for. */
   private take(): void {
-    const front = readJson(this.component.props.value) as Front | null;
-    if (!front) return;
-    if (front.batch && front.batch !== this.front?.batch) this.forget();
-    else if (isOver(front.state) && !isOver(this.front?.state ?? "")) this.forgetFailed();
-    this.front = front;
-    this.settings = front.settings ?? this.settings;
-    if (front.batch) keep(browserStorage("sessionStorage"), HELD, front.batch);
+    const progress = readJson(this.component.props.value) as BatchProgress | null;
+    if (!progress) return;
+    if (progress.batch && progress.batch !== this.progress?.batch) this.forget();
+    else if (isOver(progress.state) && !isOver(this.progress?.state ?? "")) this.forgetFailed();
+    this.progress = progress;
+    this.settings = progress.settings ?? this.settings;
+    if (progress.batch) keep(browserStorage("sessionStorage"), HELD, progress.batch);
     this.showProgress();
-    if (front.settings) this.showSettings();
+    if (progress.settings) this.showSettings();
     void this.ask();
   }
 
@@ -105,19 +105,19 @@ export class Batch {
   }
 
   private showProgress(): void {
-    const { front } = this;
-    if (!front) return;
-    this.root.dataset.state = front.state;
-    this.root.dataset.done = String(front.done);
-    write(this.find("state"), stateWords(front));
+    const { progress } = this;
+    if (!progress) return;
+    this.root.dataset.state = progress.state;
+    this.root.dataset.done = String(progress.done);
+    write(this.find("state"), stateWords(progress));
     const bar = this.find<HTMLProgressElement>("bar");
-    bar.hidden = !front.total;
-    bar.max = Math.max(front.total, 1);
-    bar.value = front.done;
+    bar.hidden = !progress.total;
+    bar.max = Math.max(progress.total, 1);
+    bar.value = progress.done;
   }
 
   private showSettings(): void {
-    this.find("results").hidden = !this.front?.done;
+    this.find("results").hidden = !this.progress?.done;
     this.find("settings").replaceChildren(settingTable(this.settings));
     this.makeReachable();
     const problems = this.settings
@@ -147,17 +147,17 @@ export class Batch {
     } finally {
       this.asking = false;
     }
-    if (isOver(this.front?.state ?? "")) this.drawTables(true);
+    if (isOver(this.progress?.state ?? "")) this.drawTables(true);
   }
 
   private async askOnce(): Promise<void> {
-    while (this.front?.batch && this.rows.length < this.front.done) {
-      const { batch } = this.front;
+    while (this.progress?.batch && this.rows.length < this.progress.done) {
+      const { batch } = this.progress;
       const { length } = this.rows;
       const answer = await this.component.server.rows([batch, length]);
       const found = JSON.parse(answer) as { rows?: Row[] };
       if (!found.rows?.length) break;
-      const next = this.front.batch === batch && this.rows.length === length;
+      const next = this.progress.batch === batch && this.rows.length === length;
       if (next) this.rows.push(...found.rows); // else they were forgotten meanwhile
       this.drawTables(false);
     }
@@ -165,14 +165,14 @@ export class Batch {
   }
 
   private async askAggregates(): Promise<void> {
-    const { front, settings } = this;
+    const { progress, settings } = this;
     const recorded = settings.reduce((sum, row) => sum + row.recorded, 0);
     const known = this.recordings?.settings.reduce((sum, row) => sum + row.runs, 0) ?? 0;
-    if (!front?.batch || recorded === known) return;
+    if (!progress?.batch || recorded === known) return;
     const found = JSON.parse(
-      await this.component.server.aggregates([front.batch, 0]),
+      await this.component.server.aggregates([progress.batch, 0]),
     ) as Recordings;
-    if (!Array.isArray(found.settings) || this.front?.batch !== front.batch) return;
+    if (!Array.isArray(found.settings) || this.progress?.batch !== progress.batch) return;
     this.recordings = found;
     this.drawAggregates();
   }
@@ -269,13 +269,13 @@ export class Batch {
   }
 
   private open({ prompt, setting }: Row): void {
-    this.component.trigger("race", { batch: this.front?.batch, prompt, setting });
+    this.component.trigger("race", { batch: this.progress?.batch, prompt, setting });
   }
 
   /** What each button of the files saves. */
   private files(): Record<string, () => void> {
     const name = (what: string, ending: string): string =>
-      `driftscope-batch-${(this.front?.batch ?? "").slice(0, 8)}-${what}.${ending}`;
+      `driftscope-batch-${(this.progress?.batch ?? "").slice(0, 8)}-${what}.${ending}`;
     const table = (what: string, rows: Parameters<typeof csv>[0]): void =>
       save(name(what, "csv"), new Blob([csv(rows)], { type: "text/csv" }));
     const json = (what: string, data: unknown): void =>
@@ -283,7 +283,8 @@ export class Batch {
     return {
       settings: () => table("settings", settingRows(this.settings)),
       runs: () => table("runs", runRows(this.rows, this.settings)),
-      results: () => json("results", { ...this.front, settings: this.settings, runs: this.rows }),
+      results: () =>
+        json("results", { ...this.progress, settings: this.settings, runs: this.rows }),
       aggregates: () => json("aggregates", this.recordings),
     };
   }

@@ -26,7 +26,7 @@ export interface Setting {
 }
 
 /** A message: the progress of a batch, and its settings if they were summed up. */
-export interface Front {
+export interface BatchProgress {
   batch: string;
   state: string;
   message: string;

@@ -1,7 +1,7 @@
 /** Sentences of a batch. */
 import { duration, number, percent, plural } from "../base/format.ts";
 import { about, waitWords } from "../race/progress.ts";
-import type { Front, Row } from "./messages.ts";
+import type { BatchProgress, Row } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
   new: "Starting.",
@@ -15,17 +15,18 @@ const STATES: Readonly<Record<string, string>> = {
 };
 
 /** What a batch is doing, and how long the rest will take; of one that failed, only why. */
-export function stateWords(front: Front): string {
-  const parts = [STATES[front.state] ?? front.state];
-  if (front.message) parts.push(front.message + (front.message.endsWith(".") ? "" : "."));
-  if (front.state === "refused" && front.batch) parts.push("Below is the last batch.");
-  if (["failed", "refused"].includes(front.state)) return parts.join(" ");
-  if (front.total) parts.push(`${number(front.done)} of ${plural(front.total, "run")}.`);
-  if (front.wait && front.state === "running") parts.push(`Waiting: ${waitWords(front.wait)}.`);
-  else if (front.step !== undefined && front.state === "running")
-    parts.push(`The next one is at step ${front.step + 1}.`);
-  if (front.seconds_left !== null && front.done < front.total)
-    parts.push(`About ${about(front.seconds_left)} for the others.`);
+export function stateWords(progress: BatchProgress): string {
+  const parts = [STATES[progress.state] ?? progress.state];
+  if (progress.message) parts.push(progress.message + (progress.message.endsWith(".") ? "" : "."));
+  if (progress.state === "refused" && progress.batch) parts.push("Below is the last batch.");
+  if (["failed", "refused"].includes(progress.state)) return parts.join(" ");
+  if (progress.total) parts.push(`${number(progress.done)} of ${plural(progress.total, "run")}.`);
+  if (progress.wait && progress.state === "running")
+    parts.push(`Waiting: ${waitWords(progress.wait)}.`);
+  else if (progress.step !== undefined && progress.state === "running")
+    parts.push(`The next one is at step ${progress.step + 1}.`);
+  if (progress.seconds_left !== null && progress.done < progress.total)
+    parts.push(`About ${about(progress.seconds_left)} for the others.`);
   return parts.filter(Boolean).join(" ");
 }
 
