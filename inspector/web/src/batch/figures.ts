@@ -2,6 +2,7 @@
 import { cividis } from "../base/colours.ts";
 import { number, percent, plural } from "../base/format.ts";
 import type { FigureSpec, PlotSpec, Series } from "../figures/spec.ts";
+import { layerAt, layerAxis, placesOf, stepAt } from "../inspect/axes.ts";
 import { decade, DRIFT_SCALE } from "../inspect/codes.ts";
 import { QUANTITY_NAMES } from "../inspect/quantities.ts";
 import type { Aggregate, Row, Setting, Spread } from "./messages.ts";
@@ -145,23 +146,11 @@ function logAxis(name: string, series: readonly Series[]): PlotSpec["y"] {
   };
 }
 
-function layerPlaces(layers: number): number[] {
-  return Array.from({ length: layers }, (_, layer) => layer + 1);
-}
-
-function layerAxis(layers: number): PlotSpec["x"] {
-  return { name: "layer", from: 0.5, to: layers + 0.5, whole: true };
-}
-
-function nearestLayer(x: number, layers: number): number {
-  return Math.min(Math.max(Math.round(x), 1), layers) - 1;
-}
-
 function driftFigure(data: Aggregate, { quantity }: Choice): PlotSpec | null {
   const q = data.quantities.indexOf(quantity);
   const drift = data.drift && { mean: data.drift.mean[q], sd: data.drift.sd[q] };
   if (!drift || !hasData(drift.mean)) return null;
-  const xs = layerPlaces(data.layers);
+  const xs = placesOf(data.layers);
   const [, dash] = LOOKS[2];
   const colour = LOOKS[2][0];
   const rowsOf = (i: number): (number | null)[] =>
@@ -187,7 +176,7 @@ function driftFigure(data: Aggregate, { quantity }: Choice): PlotSpec | null {
     about: { quantity },
     height: 260,
     words: (x) => {
-      const layer = nearestLayer(x, data.layers);
+      const layer = layerAt(x, data.layers);
       return `Layer ${layer + 1}: ${plusMinus(drift.mean[layer], drift.sd[layer])}`;
     },
   };
@@ -281,7 +270,7 @@ function distanceFigure(data: Aggregate, choice: Choice): PlotSpec | null {
   if (!found || !hasData(found.mean[layer])) return null;
   const [kind, part] = [kindName(data, choice), data.parts[choice.part]];
   const row = { mean: found.mean[layer], sd: found.sd[layer] };
-  const xs = layerPlaces(row.mean.length);
+  const xs = placesOf(row.mean.length);
   const series = band("mean of the pairs of steps", xs, row, 0);
   return {
     title: `${lead(data)}${QUANTITY_NAMES[kind]} of two steps of the ${part} in layer ${layer + 1}, by distance`,
@@ -291,7 +280,7 @@ function distanceFigure(data: Aggregate, choice: Choice): PlotSpec | null {
     series,
     height: 220,
     words: (x) => {
-      const i = nearestLayer(x, xs.length);
+      const i = stepAt(x, xs.length);
       return `${plural(i + 1, "step")} apart: 1 − cosine ${plusMinus(row.mean[i], row.sd[i])}`;
     },
   };
@@ -300,7 +289,7 @@ function distanceFigure(data: Aggregate, choice: Choice): PlotSpec | null {
 function errorFigure(data: Aggregate): PlotSpec | null {
   const { error } = data;
   if (!error || !hasData(error.mean)) return null;
-  const xs = layerPlaces(data.layers);
+  const xs = placesOf(data.layers);
   const series = data.sites.flatMap((site, i) => {
     const [colour, dash] = LOOKS[i];
     const ys = shown(error.mean[i]);
@@ -318,7 +307,7 @@ function errorFigure(data: Aggregate): PlotSpec | null {
     series,
     height: 240,
     words: (x) => {
-      const layer = nearestLayer(x, data.layers);
+      const layer = layerAt(x, data.layers);
       const parts = data.sites.map((site, i) => {
         const far = plusMinus(error.mean[i][layer], error.sd[i][layer]);
         return `${QUANTITY_NAMES[site]} ${far}`;

@@ -7,6 +7,9 @@ import type { SliceSource } from "./slice.ts";
 /** Asks the server for a document of a lane: a JSON text. */
 export type Ask = (run: string, lane: LaneName, name: string) => Promise<string>;
 
+/** The id that stands for a mask in the edits of a branch. */
+export const MASK_AGAIN = -1;
+
 /** A wish to continue a lane of a run from before a step. */
 export interface Branch {
   run: string | null;
@@ -14,7 +17,7 @@ export interface Branch {
   step: number;
   /** `parent`: with the settings of the run; `form`: with those of lane B in the form. */
   settings: string;
-  /** Answer tokens and the ids that they get; -1 masks a token again. */
+  /** Answer tokens and the ids that they get; MASK_AGAIN masks a token again. */
   edits: readonly (readonly [number, number])[];
 }
 

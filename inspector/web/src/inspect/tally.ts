@@ -13,6 +13,11 @@ export function shareAbove({ seen, above }: Tally): number | null {
   return seen ? above / seen : null;
 }
 
+/** Shares of 1 in percent; null stays null. */
+export function inPercent(shares: readonly (number | null)[]): (number | null)[] {
+  return shares.map((share) => (share === null ? null : 100 * share));
+}
+
 /** "recorded " for a run of which layers, steps or positions were not recorded, else "". */
 export function recordedOf({ narrowed }: { narrowed: boolean }): string {
   return narrowed ? "recorded " : "";

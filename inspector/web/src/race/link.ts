@@ -1,5 +1,6 @@
 /** Links to a view of a race: how they are written and read, and what is left to press. */
 import type { Spot } from "../inspect/cursor.ts";
+import { MASK_AGAIN } from "../inspect/inspector_options.ts";
 import { LEVELS, type Frame, type Level } from "../inspect/view.ts";
 import { isViewName, VIEWS, type ViewName } from "../inspect/views/index.ts";
 import type { Lane } from "./lane.ts";
@@ -14,7 +15,6 @@ const CHOICE = /^([a-z_]+)\.(.*)$/s;
 /** The parts of a link that are not settings. */
 const PARTS = ["cursor", "look", "show", "align", "colour", "branch", "recorded"];
 const FOREIGN = ["view", "deep_link", "logs", "lesson"];
-const MASK_AGAIN = -1;
 
 /** A cursor of a link: its layer is known. */
 export type LinkedSpot = Spot & { layer: number };

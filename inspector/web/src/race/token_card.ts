@@ -1,12 +1,11 @@
 import { make, write } from "../base/dom.ts";
 import type { Inspector } from "../inspect/inspector.ts";
-import type { Branch } from "../inspect/inspector_options.ts";
+import { MASK_AGAIN, type Branch } from "../inspect/inspector_options.ts";
 import { rowReason } from "../inspect/row_reason.ts";
 import { started } from "./lane.ts";
 import type { LaneName } from "./messages.ts";
 import { describe } from "./tokens.ts";
 
-const MASK_AGAIN = -1;
 const GAP = 6; // pixels between a token and its card
 
 /** A token of a lane: its index in the answer. */

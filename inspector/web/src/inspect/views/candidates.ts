@@ -2,6 +2,7 @@ import { make } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
 import { quoted, type Piece } from "../../base/pieces.ts";
 import { at, type NdArray } from "../arrays.ts";
+import { MASK_AGAIN } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import type { Query } from "../slice.ts";
@@ -36,8 +37,6 @@ export interface LikelyToken {
 
 const SURE_SCALE = shareScale("probability of the most likely token");
 const HEIGHT = 360;
-/** The id that stands for a mask in the edits of a branch. */
-const MASK_AGAIN = -1;
 
 /** The row of a candidate, -1 if the position was none in that step. */
 export function candidateRow(data: CandidateData, position: number): number {

@@ -1,4 +1,4 @@
-import { cividis } from "../../base/colours.ts";
+import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
 import type { About, ScaleLegend, Series } from "../../figures/spec.ts";
@@ -25,7 +25,7 @@ import type { Panel } from "../panel.ts";
 import { rowsDone, type RowsDone } from "../plans.ts";
 import { QUANTITY_OPTIONS } from "../quantities.ts";
 import type { Query } from "../slice.ts";
-import { codeUpTo, highest, recordedOf, shareAbove, type Tally } from "../tally.ts";
+import { codeUpTo, highest, inPercent, recordedOf, shareAbove, type Tally } from "../tally.ts";
 import { isWhole, viewOf } from "../view.ts";
 
 /** The scale of shares of rows, logarithmic from 0.1 %. */
@@ -42,6 +42,10 @@ export const SHARE_SCALE: ScaleLegend = {
     [1, "100 %"],
   ],
 };
+/** The colour of a share on this scale. */
+export function shareColour(share: number): Rgb {
+  return cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3);
+}
 const DRIFTED = "drifted, of the evaluated rows";
 const DRIFTED_COLOUR = "#0072b2";
 const RECOMPUTED_COLOUR = "#009e73";
@@ -128,7 +132,7 @@ function drawMap(panel: Panel, found: DriftCounts): void {
     x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
     value: (step, layer) => shareAbove(found.table.at(step, layer)),
-    colour: (share) => cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3),
+    colour: shareColour,
     legend: SHARE_SCALE,
     unit: "share of the evaluated rows",
     blank: "no row evaluated",
@@ -178,10 +182,6 @@ function drawCharts(panel: Panel, found: DriftCounts): void {
   );
   drawLayers(panel, found, byLayer, layerEnd);
   drawSteps(panel, found, byStep, stepEnd);
-}
-
-function inPercent(shares: readonly (number | null)[]): (number | null)[] {
-  return shares.map((share) => (share === null ? null : 100 * share));
 }
 
 /** A line of shares on an axis that ends at `end` %. */

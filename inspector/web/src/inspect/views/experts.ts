@@ -17,9 +17,9 @@ import {
 } from "../experts.ts";
 import type { Panel } from "../panel.ts";
 import type { Query } from "../slice.ts";
-import { recordedOf, shareAbove } from "../tally.ts";
+import { inPercent, recordedOf, shareAbove } from "../tally.ts";
 import { viewOf } from "../view.ts";
-import { SHARE_SCALE } from "./counts.ts";
+import { SHARE_SCALE, shareColour } from "./counts.ts";
 
 const CHANGED_COLOUR = "#0072b2";
 const PROBED_COLOUR = "#d55e00";
@@ -91,7 +91,7 @@ function drawShares(panel: Panel, found: ExpertRows, least: number): void {
     x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
     value: (step, layer) => shareAbove(table.at(step, layer)),
-    colour: (share) => cividis(1 + Math.log10(Math.max(share, 1e-3)) / 3),
+    colour: shareColour,
     legend: { ...SHARE_SCALE, name: "changed" },
     unit: "share of the rows computed again",
     blank: "no row computed again, or no experts",
@@ -107,10 +107,6 @@ function drawShares(panel: Panel, found: ExpertRows, least: number): void {
     at: { x: spot.step, y: spot.layer },
     height: Math.min(Math.max(60 + 22 * frame.layers, 180), 460),
   });
-}
-
-function inPercent(shares: readonly (number | null)[]): (number | null)[] {
-  return shares.map((share) => (share === null ? null : 100 * share));
 }
 
 function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: number): void {
