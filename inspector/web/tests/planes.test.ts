@@ -4,7 +4,7 @@ import { at } from "../src/inspect/arrays.ts";
 import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { matrixOf, pairIndex } from "../src/inspect/replay_slices/similarity.ts";
 import { planeCodes } from "../src/inspect/planes.ts";
-import { verdictCodes } from "../src/inspect/views/guider.ts";
+import { verdictCodes, verdictMap } from "../src/inspect/views/guider.ts";
 import { kindCodes } from "../src/inspect/views/schedule.ts";
 import { bytes, floats, frame, planOf } from "./inspected.ts";
 
@@ -81,4 +81,10 @@ test("kinds are three rows as planned and three as done", () => {
   assert.deepEqual([...kindCodes(data, 2)], [0, 3, 1, 2, 2, 1, 1, 2, 1, 2, 1, 2]);
   const unplanned = kindCodes({ ...data, planned: bytes([0, 3], []) }, 2);
   assert.deepEqual([...unplanned], [4, 4, 4, 4, 4, 4, 1, 2, 1, 2, 1, 2]);
+});
+
+test("the verdicts of a map are found out once, with those that occur", () => {
+  const { used, codes, present } = verdictMap((step) => step, ["accepted", "mismatch"], frame());
+  assert.deepEqual([used, codes.length], [4, 12]);
+  assert.deepEqual([...present].sort(), [0, 1, 2]);
 });

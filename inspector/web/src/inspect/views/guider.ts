@@ -83,7 +83,7 @@ export const guider = viewOf<GuiderData>({
   },
 });
 
-const VERDICTS = new Latest<CellMap, Pick<Verdicts, "codes" | "used">>();
+const VERDICTS = new Latest<CellMap, VerdictMap>();
 
 /** Draw the verdicts; null while they are read. */
 function drawRulings(panel: Panel, about: Guided): Rule | null {
@@ -102,12 +102,10 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
     const drafts = panel.part<GuidedStep>({ view: "guider", part: "step", step });
     return new Ruling(facts, drafts, step, position);
   };
-  const { used, codes } = VERDICTS.of(map, panel.inspector.key, () => {
-    const count = usedTokens(code, about.names, frame.steps, wide);
-    return { used: count, codes: verdictCodes(code, frame, count) };
-  });
+  const found = VERDICTS.of(map, panel.inspector.key, () => verdictMap(code, about.names, frame));
+  const { used } = found;
   write(block(panel, "said"), guiderWords(about, frame.steps, used < wide ? used : null));
-  drawVerdicts(panel, about, { codes, used, key: map.key, rule });
+  drawVerdicts(panel, about, { ...found, key: map.key, rule });
   const ruling =
     cursor.position === null
       ? "Choose an answer token to see why it was accepted or not."
@@ -117,9 +115,22 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
 }
 
 /** The verdicts of the answer tokens that are shown. */
-interface Verdicts {
+interface VerdictMap {
   codes: Uint8Array;
   used: number;
+  /** The codes that occur. */
+  present: ReadonlySet<number>;
+}
+
+/** The verdicts, counted once for each map: a large one has a million. */
+export function verdictMap(code: VerdictCode, names: readonly Verdict[], frame: Frame): VerdictMap {
+  const used = usedTokens(code, names, frame.steps, frame.positions - frame.prompt);
+  const codes = verdictCodes(code, frame, used);
+  return { used, codes, present: new Set(codes) };
+}
+
+/** What the map of the verdicts is drawn from. */
+interface Verdicts extends VerdictMap {
   key: string;
   rule: Rule;
 }
@@ -204,9 +215,9 @@ function drawUnguided(panel: Panel): void {
   showMap(panel, look, panel.answers().count, panel.inspector.key);
 }
 
-function drawVerdicts(panel: Panel, data: Guided, { codes, used, key, rule }: Verdicts): void {
+function drawVerdicts(panel: Panel, data: Guided, verdicts: Verdicts): void {
+  const { codes, used, present, key, rule } = verdicts;
   const { frame } = panel;
-  const present = new Set(codes);
   const look = (code: number): Look =>
     code < data.names.length ? LOOKS[data.names[code]] : NOT_DRAFTED;
   const seen = data.names.filter(
