@@ -245,8 +245,10 @@ def test_it_is_told_and_named_for_all(app, new_page):
     ).first.evaluate("e => getComputedStyle(e).backgroundColor")
 
 
-def test_keys_held_with_alt_or_cmd_stay_the_browsers(viewer):
+def test_keys_held_with_alt_or_cmd_stay_the_browsers(viewer, tmp_path):
     """Alt and an arrow, or Cmd and a bracket, go back to the page before."""
+    example = LESSONS.parent
+    bring(viewer, {n: Trace.load(example / f"{n}-recorded.npz") for n in "ab"}, tmp_path)
     show(viewer, "schedule")
 
     def left(*given):
