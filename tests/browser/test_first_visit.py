@@ -1,4 +1,4 @@
-"""What a first visitor meets: where the inspector opens, its tabs, and a recording by itself."""
+"""What a first visitor meets: where the inspector opens, its tabs, and settings beside it."""
 
 import re
 
@@ -133,18 +133,6 @@ def test_eps_of_dream_stands_at_its_value(example):
     eps.first.wait_for()
     example.settings(shown=False)
     assert eps.evaluate_all("all => all.map((e) => [e.type, e.value])") == [["number", "0.001"]]
-
-
-def test_a_short_race_is_recorded_by_itself(small):
-    small.finish()
-    assert small.state == "done"
-    took = small.text("[data-lane=a] [data-stats]")
-    show(small, "drift")
-    assert small.page.locator("#ds-race .ds-tab.ds-empty").evaluate_all(
-        "tabs => tabs.map((tab) => tab.dataset.tab)"
-    ) == ["experts", "error", "lens", "guider"]
-    assert small.text("[data-lane=a] [data-stats]") == took
-    assert "times as fast" in small.text("[data-headline]")
 
 
 def test_a_run_that_is_gone_is_not_read_for_ever(app, new_page):

@@ -1,4 +1,4 @@
-"""The inspector on the bundled example: exact colours, one cursor, no requests, every width."""
+"""The bundled example: exact colours, one cursor, no requests, every width, and the weight."""
 
 import numpy as np
 import pytest
@@ -27,9 +27,25 @@ def example(app, lasting_page):
 
 
 @pytest.fixture(scope="module")
-def crisp(app, lasting_page):
-    """The same, three times as fine."""
-    return lasting_page(1440, device_scale_factor=3).open(f"{app.url}/?__theme=light")
+def weights():
+    """Bytes of each part of the page, noted when `crisp` is loaded."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def crisp(app, lasting_page, weights):
+    """The example three times as fine, on a page that had nothing in its cache."""
+    race, parts = lasting_page(1440, device_scale_factor=3), []
+
+    def note(request):
+        if request.resource_type in ("document", "script", "stylesheet", "font"):
+            parts.append(request)
+
+    race.page.on("requestfinished", note)
+    race.open(f"{app.url}/?__theme=light")
+    race.page.remove_listener("requestfinished", note)
+    weights.extend(request.sizes()["responseBodySize"] for request in parts)
+    return race
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +97,13 @@ def test_cells_have_the_colour_of_their_number(crisp, golden, theme):
     hatch = {tuple(cell_colour(race, "drift-steps", x, s)) for s, x in blank[: 40 * 7 : 7]}
     assert paper in hatch
     assert len(hatch) > 1, "no data is hatched, not a plain colour"
+
+
+@pytest.mark.usefixtures("crisp")
+def test_what_the_page_weighs(weights, record_property):
+    record_property("page weight", sum(weights))
+    record_property("requests", len(weights))
+    assert 0 < sum(weights) < 1_500_000
 
 
 def test_one_cursor_moves_everything_and_asks_only_for_slices(example, golden):

@@ -1,12 +1,10 @@
-"""What the page draws: exact colours, replay, readouts, widths, names and weight."""
+"""What the page draws: exact colours, replay, readouts, widths and names."""
 
 import re
-import time
 
 import pytest
 
-from tests.support.chromium import opened
-from tests.support.looking import illegible, inks, recolour
+from tests.support.looking import illegible, inks, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -38,11 +36,20 @@ def pixel(page, lane, token, step):
 
 
 @pytest.fixture(scope="module")
-def ran(app, lasting_page):
+def asked():
+    """Requests of the page in the run of `ran`, noted when it is run."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def ran(app, lasting_page, asked):
     """A page that shows a finished race, light though the machine prefers dark."""
     race = lasting_page(color_scheme="dark").open(app.link(__theme="light"))
     assert not race.page.evaluate("document.body.classList.contains('dark')")
+    race.settled()
+    before = len(race.watch.requests)
     race.finish()
+    asked.extend(race.watch.requests[before:])
     return race
 
 
@@ -98,16 +105,20 @@ def test_scrubbing_asks_the_server_nothing(ran):
     assert len(ran.watch.requests) == asked
 
 
-def test_a_run_ends_with_two_requests(ran):
+@pytest.mark.usefixtures("ran")
+def test_a_run_ends_with_two_requests(asked):
     """The plan; then the list of models."""
+    assert sum("/run/predict" in url for url in asked) == 2
 
-    def asked():
-        return sum("/run/predict" in url for url in ran.watch.requests)
 
-    ran.settled()
-    before = asked()
-    ran.finish()
-    assert asked() == before + 2
+def test_a_short_race_is_recorded_by_itself(ran):
+    took = ran.text("[data-lane=a] [data-stats]")
+    show(ran, "drift")
+    assert ran.page.locator("#ds-race .ds-tab.ds-empty").evaluate_all(
+        "tabs => tabs.map((tab) => tab.dataset.tab)"
+    ) == ["experts", "error", "lens", "guider"]
+    assert ran.text("[data-lane=a] [data-stats]") == took
+    assert "times as fast" in ran.text("[data-headline]")
 
 
 def test_alignment_pairs_the_lanes(ran):
@@ -149,28 +160,25 @@ def test_tokens_can_be_read_by_mouse_and_keys(ran):
     assert page.locator("[data-lane=a] .ds-selected").count() == 1
 
 
-def test_no_width_scrolls_sideways(app, new_page):
-    race = new_page(390, 844, reduced_motion="reduce").open(
-        app.link(gen_length="16", __theme="dark", **{"a.steps": "8"})
-    )
-    page = race.page
-    assert page.evaluate("document.body.classList.contains('dark')")
-    fits = "document.documentElement.scrollWidth <= innerWidth"
-    assert page.evaluate(fits)
-    race.finish()
+def test_no_width_scrolls_sideways(ran):
+    race, page = ran, ran.page
     race.settings()
-    page.locator("#ds-files > button").click()
+    if not page.locator("#ds-export").is_visible():
+        page.locator("#ds-files > button").click()
     page.locator("#ds-export").wait_for()
+    stands = race.data("frame-a")
     for width in (390, 768, 1440):
         page.set_viewport_size({"width": width, "height": 844})
         for dark in (False, True):
             recolour(page, dark)
-            assert page.evaluate(fits)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         lanes = [page.locator(f".ds-lane[data-lane={lane}]").bounding_box() for lane in "ab"]
         assert (lanes[0]["y"] == lanes[1]["y"]) == (width >= 900)
-    stands = race.data("frame-a")
-    time.sleep(0.5)
-    assert race.data("frame-a") == stands
+    assert race.data("frame-a") == stands, "nothing moves by itself"
+    page.set_viewport_size({"width": 1280, "height": 900})
+    recolour(page, False)
+    page.locator("#ds-files > button").click()
+    race.settings(shown=False)
 
 
 @pytest.mark.usefixtures("theme")
@@ -239,15 +247,3 @@ def test_colour_is_never_alone(ran):
     mask = page.locator(".ds-lane .ds-mask").first
     assert "radial-gradient" in mask.evaluate("e => getComputedStyle(e).backgroundImage")
     assert page.locator("#ds-race .ds-legend:has(+ .ds-lanes) li").count() == 8
-
-
-def test_what_the_page_weighs(app, browser, record_property):
-    done = []
-    with opened(browser) as race:
-        race.page.on("requestfinished", lambda request: done.append(request))
-        race.open(app.url)
-        parts = [r for r in done if r.resource_type in ("document", "script", "stylesheet", "font")]
-        total = sum(request.sizes()["responseBodySize"] for request in parts)
-    record_property("page weight", total)
-    record_property("requests", len(parts))
-    assert 0 < total < 1_500_000
