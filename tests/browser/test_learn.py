@@ -207,27 +207,6 @@ def test_the_lesson_on_equal_terms_is_answered_from_the_forwards_of_its_races(co
     assert f"{whole / stopped:.1f} is early stopping" in right
 
 
-@pytest.fixture(scope="module")
-def narrow(app, lasting_page):
-    """The lessons on a small screen, opened by a link to one."""
-    page = lasting_page(390, 844).page
-    page.goto(f"{app.url}/?lesson=queries")
-    page.wait_for_function(READY.format("queries"))
-    return page
-
-
-@pytest.mark.parametrize(("key", "view"), [("queries", "queries"), ("terms", "compare")])
-def test_on_a_narrow_page_the_open_tab_is_in_sight_and_words_stay_whole(narrow, key, view):
-    page = at_lesson(narrow, key, view)
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    tab = page.locator(f"#ds-learn [data-tab={view}]").bounding_box()
-    assert tab["x"] >= 0
-    assert tab["x"] + tab["width"] <= 390
-    choose(page, "dare_o" if key == "queries" else "guided")
-    heads = page.locator("#ds-learn [data-block=numbers] th")
-    assert heads.filter(has_text="Number answered").bounding_box()["width"] > 90
-
-
 def test_the_theorem_is_drawn_in_the_colours_of_the_theme(course):
     drawn = "document.querySelector('svg[data-bars]').outerHTML"
     light = course.evaluate(drawn)

@@ -1,6 +1,8 @@
-"""Controls on a phone's screen: nothing that is chosen or read is cut off at its edge."""
+"""A phone's screen: nothing that is chosen or read is cut off at its edge."""
 
 import pytest
+
+from tests.browser.test_learn import READY, at_lesson, choose
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -9,8 +11,32 @@ BEYOND = """(selector) => [...document.querySelectorAll(selector)]
   .map((e) => e.outerHTML.slice(0, 80))"""
 
 
-def test_the_answers_to_choose_from_in_a_lesson_stay_on_the_screen(app, new_page):
-    page = new_page(390, 844).page
-    page.goto(f"{app.url}/?lesson=clocks")
+@pytest.fixture(scope="module")
+def narrow(app, lasting_page):
+    """The lessons on a small screen, opened by a link to one and to the dark theme."""
+    page = lasting_page(390, 844).page
+    page.goto(f"{app.url}/?lesson=queries&__theme=dark")
+    page.wait_for_function(READY.format("queries"))
+    return page
+
+
+def test_a_link_chooses_the_theme(narrow):
+    assert narrow.evaluate("document.body.classList.contains('dark')")
+
+
+@pytest.mark.parametrize(("key", "view"), [("queries", "queries"), ("terms", "compare")])
+def test_the_open_tab_of_a_lesson_is_in_sight_and_words_stay_whole(narrow, key, view):
+    page = at_lesson(narrow, key, view)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    tab = page.locator(f"#ds-learn [data-tab={view}]").bounding_box()
+    assert tab["x"] >= 0
+    assert tab["x"] + tab["width"] <= 390
+    choose(page, "dare_o" if key == "queries" else "guided")
+    heads = page.locator("#ds-learn [data-block=numbers] th")
+    assert heads.filter(has_text="Number answered").bounding_box()["width"] > 90
+
+
+def test_the_answers_to_choose_from_in_a_lesson_stay_on_the_screen(narrow):
+    page = at_lesson(narrow, "clocks", "schedule")
     page.locator("[data-lesson-select]").wait_for()
     assert page.evaluate(BEYOND, ".ds-lesson :is(select, input, button)") == []
