@@ -24,12 +24,13 @@ INSIDE = """() => {
 
 
 @pytest.fixture(scope="module")
-def opened(app, lasting_page):
-    """A page whose inspector shows words of the glossary."""
-    page = lasting_page().open(app.url).page
+def opened(example):
+    """A page whose inspector shows words of the glossary; in the end it is on its first tab."""
+    page = example.page
     page.locator("#ds-race [data-inspect]").scroll_into_view_if_needed()
     page.locator('#ds-race [data-tab="schedule"]').click()
-    return page
+    yield page
+    page.get_by_role("tab", name="Run", exact=True).click()
 
 
 @pytest.fixture

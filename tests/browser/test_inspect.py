@@ -21,12 +21,6 @@ def golden():
 
 
 @pytest.fixture(scope="module")
-def example(app, lasting_page):
-    """A page that shows the bundled example."""
-    return lasting_page(1440, reduced_motion="reduce").open(app.url)
-
-
-@pytest.fixture(scope="module")
 def weights():
     """Bytes of each part of the page, noted when `crisp` is loaded."""
     return []
@@ -124,7 +118,7 @@ def test_one_cursor_moves_everything_and_asks_only_for_slices(example, golden):
     page.keyboard.press("]")
     drawn(race)
     canvas = page.locator('#ds-race [data-figure="drift-steps"] canvas')
-    canvas.focus()
+    canvas.press("Home")
     before = cursor(page)
     for key in ("ArrowRight", "Shift+ArrowRight", "ArrowDown"):
         page.keyboard.press(key)

@@ -21,12 +21,13 @@ SWEEP = "Measured sweep"  # of the embedded model, not of a lane
 
 
 @pytest.fixture(scope="module")
-def race(app, lasting_page):
-    """A page that shows the bundled example."""
-    made = lasting_page(1440).open(f"{app.url}/?__theme=light")
-    show(made, "drift")
-    made.page.locator("#ds-race [data-inspect-layer]").fill(str(LAYER))
-    return made
+def race(example):
+    """The bundled example at a layer; in the end its views show one lane again."""
+    show(example, "drift")
+    example.page.locator("#ds-race [data-inspect-layer]").fill(str(LAYER))
+    yield example
+    for view in ("drift", "similarity"):
+        choose(example, view, "one")
 
 
 def choose(race, view, lanes):

@@ -54,20 +54,14 @@ TOUCH = """([selector, points]) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def example(app, lasting_page):
-    """A page that shows the bundled example in the light theme."""
-    return lasting_page(1440, reduced_motion="reduce").open(f"{app.url}/?__theme=light")
-
-
 @pytest.fixture
 def race(example):
-    """The drift of lane B, with the cursor at a place in the middle, and not zoomed."""
+    """The drift of lane B, with the cursor at a place in the middle; it is not left zoomed."""
     show_at(example, "drift", "b", 4, 10)
-    tool(example, "zoom-reset").evaluate("key => key.click()")
     example.page.locator(CANVAS).scroll_into_view_if_needed()
     frame(example)
-    return example
+    yield example
+    tool(example, "zoom-reset").evaluate("key => key.click()")
 
 
 def frame(race):

@@ -318,6 +318,27 @@ def viewer(viewing_page):
     assert errors == []
 
 
+@pytest.fixture(scope="session")
+def example_page(app, browser, idle_pages):
+    with lent(browser, idle_pages, reduced_motion="reduce") as race:
+        yield race.open(f"{app.url}/?__theme=light")
+
+
+@pytest.fixture(scope="module")
+def example(example_page):
+    """A light page that shows the bundled example, with no token pinned, for many modules.
+
+    They bring the cursor and the view that they need, and leave the views' controls as they were.
+    """
+    example_page.page.set_viewport_size({"width": 1440, "height": 900})
+    example_page.page.locator("#ds-race [data-tab=schedule]").click()
+    example_page.page.keyboard.press("Escape")
+    yield example_page
+    errors = example_page.watch.errors.copy()
+    example_page.watch.errors.clear()  # they are not those of the next module
+    assert errors == []
+
+
 @pytest.fixture
 def small(app, new_page):
     return new_page().open(app.link())
