@@ -1,14 +1,22 @@
 """A race with an autoregressive lane: from left to right, and what does not apply to it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.support.looking import show
+from engine.config.spec import RunSpec
+from engine.models.loading.families import embedded_models
+from engine.serve.session import Session
+from tests.support.browser import PROMPT, ROOT
+from tests.support.looking import bring, recorded, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
-AUTOREGRESSIVE = {"b.unmasker": "autoregressive", "b.cache": "none"}
-OTHER = AUTOREGRESSIVE | {"b.autoregressive.model": "tiny-qwen2-digits"}
+OTHER = {
+    "b.unmasker": "autoregressive", "b.cache": "none",
+    "b.autoregressive.model": "tiny-qwen2-digits",
+}  # fmt: skip
 
 
 def open_view(race, name):
@@ -64,8 +72,10 @@ def test_the_inspector_says_what_does_not_apply(race):
     show(race, "drift")  # the other lane drifts
 
 
-def test_tokens_of_one_vocabulary_are_compared(app, new_page):
-    race = new_page(1440, 1000).open(app.link(**AUTOREGRESSIVE))
-    race.finish()
-    assert "vocabularies" not in race.text("[data-chips]")
-    assert "agree" in race.text("[data-chips]")
+def test_tokens_of_one_vocabulary_are_compared(viewer, tmp_path):
+    session = Session(embedded_models(ROOT / "assets"))
+    spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=16, steps=32)
+    runs = {"a": spec, "b": replace(spec, unmasker="autoregressive")}
+    bring(viewer, {lane: recorded(session, run) for lane, run in runs.items()}, tmp_path)
+    assert "vocabularies" not in viewer.text("[data-chips]")
+    assert "agree" in viewer.text("[data-chips]")

@@ -16,7 +16,7 @@ from engine.serve.session import Session
 from inspector import static_files
 from inspector.slices import registry
 from inspector.slices.fields import Fields
-from tests.support.browser import LONG, PROMPT, ROOT
+from tests.support.browser import PROMPT, ROOT
 from tests.support.looking import bring, recorded, show
 from tests.support.micro import full_policies
 
@@ -221,12 +221,9 @@ def test_a_method_that_the_catalog_does_not_have_gets_a_generic_sentence(small_r
     assert any("and this row is not among them; last at step 1, next" in text for text in found)
 
 
-def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
-    app, new_page, small_run, tmp_path
-):
+def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(viewer, small_run, tmp_path):
     lanes = {"a": small_run("none"), "b": small_run("dllm_cache")}
-    race = new_page().open(app.link())
-    page = race.page
+    race, page = viewer, viewer.page
     bring(race, lanes, tmp_path)
     before = race.text("[data-lane=b] [data-answer]")
     page.locator("#ds-race [data-tab=time]").click()
@@ -270,20 +267,13 @@ def test_a_branch_runs_beside_its_parent_and_the_parent_comes_back(
     assert page.locator("#ds-race [data-parent]").is_hidden()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_a_tapped_token_has_its_card_beside_it(app, new_page, width):
-    race = new_page(width, 844, has_touch=width == 390).open(f"{app.url}/?recorded=dllm_cache")
+def card_beside(race, width, press):
+    """Press a token of a recorded run of dLLM-Cache: its card says why, beside it; close it."""
     page = race.page
-    page.wait_for_function(
-        "document.querySelector('[data-view-link-field]').value.includes('recorded=dllm_cache')"
-    )
     page.locator("#ds-race [data-inspect-lane-b]").click()
     page.locator("#ds-race [data-inspect-step]").fill("11")
     cell = page.locator("[data-lane=b] .ds-cell").nth(9)
-    if width == 390:
-        cell.tap()
-    else:
-        cell.click()
+    press(cell)
     card = page.get_by_role("group", name="Token 10 of lane B")
     words = card.locator(".ds-token-why")
     words.get_by_text("rank").wait_for()
@@ -298,15 +288,26 @@ def test_a_tapped_token_has_its_card_beside_it(app, new_page, width):
     assert card.count() == 0
 
 
-def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(app, new_page):
-    race = new_page().open(
-        app.link(**LONG | {"gen_length": "256", "a.steps": "256", "b.steps": "256"})
+def test_a_clicked_token_has_its_card_beside_it(viewer):
+    viewer.page.set_viewport_size({"width": 1280, "height": 844})
+    viewer.page.locator("#ds-recorded input").click()
+    viewer.page.get_by_role("option", name="dLLM-Cache", exact=False).first.click()
+    viewer.page.locator("#ds-race .ds[data-state=example]").wait_for()
+    card_beside(viewer, 1280, lambda cell: cell.click())
+
+
+def test_a_tapped_token_has_its_card_beside_it(app, new_page):
+    race = new_page(390, 844, has_touch=True).open(f"{app.url}/?recorded=dllm_cache")
+    race.page.wait_for_function(
+        "document.querySelector('[data-view-link-field]').value.includes('recorded=dllm_cache')"
     )
-    race.press("run")
-    race.wait_steps(3)
-    race.press("stop")
-    race.over()
-    page = race.page
+    card_beside(race, 390, lambda cell: cell.tap())
+
+
+def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(viewer, session, tmp_path):
+    spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=8, steps=32)
+    race, page, run = viewer, viewer.page, recorded(session, spec)
+    bring(race, {"a": run, "b": run}, tmp_path)
     page.locator("[data-lane=b] [data-grid]").focus()
     for key in ("Home", "Enter"):
         page.keyboard.press(key)
