@@ -42,14 +42,20 @@ def from_disk(browser):
         assert watch.requests == [path.as_uri()]
 
 
-def choose(race, title):
-    """Show a recorded run of the app's."""
-    race.page.locator("#ds-recorded input").click()
-    race.page.get_by_role("option", name=title, exact=True).click()
-    race.page.wait_for_function(
-        "t => document.querySelector('[data-lane=b] [data-title]').textContent.startsWith(t)",
-        arg=title,
-    )
+@pytest.fixture(scope="module")
+def served(app, lasting_page):
+    """A page on which each test shows a recorded run of the app's."""
+    return lasting_page().open(f"{app.url}/?__theme=light")
+
+
+def choose(race, title, name):
+    """Show a recorded run of the app's, if it is not shown."""
+    shown = "name => document.querySelector('[data-view-link-field]').value.includes(name)"
+    part = f"recorded={name}"
+    if not race.page.evaluate(shown, part):
+        race.page.locator("#ds-recorded input").click()
+        race.page.get_by_role("option", name=title, exact=True).click()
+    race.page.wait_for_function(shown, arg=part)
 
 
 def drift_cell(trace):
@@ -62,9 +68,8 @@ def drift_cell(trace):
     return int(layer), int(position), float(value[layer, position])
 
 
-def test_the_replay_file_shows_what_the_page_shows(app, new_page, from_disk, tmp_path):
-    served = new_page(color_scheme="light").open(app.url)
-    choose(served, "Fast-dLLM dual cache")
+def test_the_replay_file_shows_what_the_page_shows(served, from_disk, tmp_path):
+    choose(served, "Fast-dLLM dual cache", "dual")
     show(served, "drift")
     path = next(path for path in exported(served, tmp_path) if path.name.endswith("replay.html"))
     trace = Trace.load(METHODS / "plain.npz")
@@ -167,7 +172,7 @@ def where(race):
 
 
 def test_a_link_whose_plan_is_refused_does_not_say_press_run(app, new_page):
-    race = new_page().open(app.link(prompt=""))
+    race = new_page().open(app.link(prompt="", gen_length="16", **{"a.steps": "8"}))
     note = race.page.locator("[data-linked]")
     note.get_by_text("they cannot be run: the plan says why").wait_for()
     assert race.page.locator("[data-linked-key]").is_hidden()
@@ -179,8 +184,9 @@ def test_a_link_whose_plan_is_refused_does_not_say_press_run(app, new_page):
     race.wait_state("done")
 
 
-def test_a_link_brings_the_cursor_and_the_view_back(app, new_page):
-    first = new_page().open(app.url)
+def test_a_link_brings_the_cursor_and_the_view_back(served, new_page):
+    first = served
+    choose(first, "Fast-dLLM dual cache", "dual")
     show(first, "drift")
     first.page.locator("#ds-race [data-inspect-lane-b]").click()
     layers = first.page.locator("#ds-race [data-figure=drift-layers] canvas")
@@ -239,7 +245,11 @@ def test_a_link_to_a_recorded_run_shows_it_with_the_choice_that_needs_data(app, 
 
 
 def test_a_link_to_a_branch_says_what_to_press_and_restores_it(app, new_page):
-    race = new_page().open(app.link(branch="a.5", look="schedule", cursor="b.3.2"))
+    race = new_page().open(
+        app.link(
+            branch="a.5", look="schedule", cursor="b.3.2", gen_length="16", **{"a.steps": "16"}
+        )
+    )
     note = race.page.locator("[data-linked]")
     note.get_by_text("Press Run;").wait_for()
     note.get_by_role("button", name="Run", exact=True).click()

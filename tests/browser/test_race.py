@@ -146,7 +146,7 @@ def test_pause_step_resume(app, new_page):
 
 
 LOSSY = """() => {
-  const parse = JSON.parse;
+  const parse = window.parseAll = JSON.parse;
   let count = 0;
   JSON.parse = (text, ...more) => {
     const news = parse(text, ...more);
@@ -167,11 +167,13 @@ def without_news(route):
         route.continue_()
 
 
-def test_lost_messages_are_asked_for(app, new_page):
-    race = new_page().open(app.link())
-    race.page.evaluate(LOSSY)
-    race.page.route("**/component_server/", without_news)
-    with race.page.expect_request(lambda one: '"replay"' in (one.post_data or "")):
-        race.press("run")
-    race.wait_state("done")
-    assert race.shown("a") == race.shown("b") == 32
+def test_lost_messages_are_asked_for(own):
+    own.page.evaluate(LOSSY)
+    own.page.route("**/component_server/", without_news)
+    with own.page.expect_request(lambda one: '"replay"' in (one.post_data or "")):
+        own.press("run")
+    own.over()
+    own.page.unroute_all()
+    own.page.evaluate("JSON.parse = window.parseAll")
+    assert own.state == "done"
+    assert own.shown("a") == own.shown("b") == 32
