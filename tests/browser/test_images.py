@@ -82,12 +82,3 @@ def test_a_refused_file_and_a_text_model_are_explained(race, tmp_path):
     race.planned("forwards")
     choose_model(race, NAME)
     page.locator("#ds-image-box").wait_for()
-
-
-def test_a_text_model_offers_no_image(new_page, url):
-    race = new_page().open(url)
-    race.settings()
-    assert (
-        race.page.locator("#ds-image").count() == 0
-        or not race.page.locator("#ds-image").is_visible()
-    )

@@ -73,6 +73,12 @@ def test_every_input_is_labelled(demo):
             assert block.label
 
 
+def test_a_text_model_offers_no_image(demo):
+    """The page opens with the first model, which reads text only."""
+    (box,) = (one for one in demo.blocks.values() if one.elem_id == "ds-image-box")
+    assert box.visible is False
+
+
 def test_launch_options_are_known_to_gradio(demo):
     import inspect
 
