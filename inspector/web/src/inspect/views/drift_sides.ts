@@ -53,7 +53,11 @@ function pairOf(
   return a && b ? { a, b } : null;
 }
 
-/** The codes of both lanes (NaN without such a row) in a row of a map: a common step if `rows` are steps, else a layer. */
+/**
+ * The codes of both lanes in a row of a map, NaN where a lane has no such row.
+ *
+ * A row is a common step if `rows` are steps, else a layer.
+ */
 function codes(scene: Scene, rows: "step" | "layer", row: number, x: number): [number, number] {
   const { lanes } = scene.panel.inspector.store;
   const code = (name: LaneName): number => {
