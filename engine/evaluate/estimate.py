@@ -29,24 +29,25 @@ from engine.models.loading.memory_estimate import gigabytes
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 
-PROMPT_TOKENS, LENGTH, BLOCK = 768, 256, 32
+PROMPT_TOKENS = 768
+DEFAULTS = {
+    "model": "GSAI-ML/LLaDA-8B-Instruct", "device": "h100", "dtype": "bfloat16",
+    "gen_length": "256", "block_length": "32",
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     args = _parser().parse_args(arguments)
     device, args.device = args.device, None
-    args.dtype = args.dtype or "bfloat16"
-    args.gen_length = args.gen_length or str(LENGTH)
-    args.block_length = args.block_length or str(BLOCK)
     model, args.model = args.model, None
     session = Session(embedded_models(ASSETS), Hub())
     given = {"tokens_per_forward": args.tokens_per_forward, "share": args.share}
     try:
         found = session.estimate(
             spec_from_flags(args),
-            "GSAI-ML/LLaDA-8B-Instruct" if model is None else model,
-            device or "h100",
+            model,
+            device,
             prompt_tokens=args.prompt_tokens,
             assumptions={name: value for name, value in given.items() if value is not None},
             recorded=None if args.recorded is None else Trace.load(args.recorded),
@@ -110,6 +111,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _parser() -> ArgumentParser:
     parser = command_parser("estimate", __doc__)
     add_spec_flags(parser)
+    parser.set_defaults(**DEFAULTS)
     parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
     parser.add_argument("--tokens-per-forward", type=float, help="assumed, at least 1")
     parser.add_argument("--share", type=float, help="assumed share of rows chosen by values")

@@ -35,7 +35,12 @@ def test_the_json_is_one_document(capsys):
 
 @pytest.mark.parametrize(
     ("flags", "message"),
-    [(["--device", "h900"], "device: "), (["--tokens-per-forward", "0"], "tokens_per_forward: ")],
+    [
+        (["--device", "h900"], "device: "),
+        (["--device", ""], "device: "),
+        (["--model", ""], "model: "),
+        (["--tokens-per-forward", "0"], "tokens_per_forward: "),
+    ],
 )
 def test_errors_are_named(flags, message):
     with pytest.raises(SystemExit, match=f"error: .*{message}"):
