@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,9 @@ from engine.models.kernels.choice import TORCH
 from engine.models.kernels.linear import needs_padding, onednn_linear, supports_onednn
 from engine.models.ops import upcast
 
-MAX_SCORES = 1 << 19  # attention scores of a chunk, which fit in the cache of one CPU core
+MAX_SCORE_BYTES = 2 << 20  # attention scores of a chunk, for the cache of one CPU core
+MANY_ROWS = 128  # from which the longest query and key are found in less time than the maxima
+MAX_EXPONENT = 96  # 2 ** this times the keys of any canvas and their values is finite
 LOG2_E = math.log2(math.e)  # exp2 takes a third of the time of exp, so scores are scaled by this
 
 
@@ -25,12 +28,13 @@ def attention(
     `key_mask` bool is True for keys that are attended to: [B, T] for all rows alike, or
     [B or 1, n, T]. `routine` is one of the operation `attention` (engine.models.kernels): torch's
     fused kernel, oneDNN products of one head at a time, or two products of all heads. In bfloat16
-    the scores of two products are bfloat16.
+    the scores of the last two are bfloat16.
     """
-    if routine == "by_head":
-        return _onednn_attention(q, k, v, key_mask)
-    if routine == "two_products":
-        return _chunked_attention(q, k, v, key_mask)
+    if routine in OWN_ROUTINES and q.dtype == torch.bfloat16 and q.shape[1] >= MANY_ROWS:
+        out: Tensor = BOUNDED_ATTENTION(q, k, v, key_mask, routine)
+        return out
+    if routine in OWN_ROUTINES:
+        return OWN_ROUTINES[routine](q, k, v, key_mask)
     mask = None if key_mask is None else _by_row(key_mask)[:, None]
     out = F.scaled_dot_product_attention(
         q.transpose(1, 2), k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[2]
@@ -46,7 +50,7 @@ def attention_with_weights(
     The fused kernel gives no weights: all routines but `by_head` are two products of all heads.
     """
     if routine == "by_head":
-        total = q.new_zeros(*q.shape[:2], k.shape[2])
+        total = upcast(q.new_zeros(*q.shape[:2], k.shape[2]))
         out = _onednn_attention(q, k, v, key_mask, total)
         return out, total.div_(q.shape[2])
     weights = _softmax_weights(_grouped(q, k.shape[1]), k, key_mask)
@@ -58,19 +62,23 @@ def attention_routines(dtype: torch.dtype, device: torch.device) -> tuple[str, .
     """The routines that compute attention in a number format on a device."""
     if device.type != "cpu" or dtype not in (torch.float32, torch.bfloat16):
         return (TORCH,)
-    by_head = dtype == torch.float32 and supports_onednn(dtype, device)
-    return (TORCH, *(("by_head",) if by_head else ()), "two_products")
+    return (TORCH, *(("by_head",) if supports_onednn(dtype, device) else ()), "two_products")
 
 
 def _onednn_attention(
-    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, total: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_mask: Tensor | None,
+    total: Tensor | None = None,
+    bounded: bool = False,
 ) -> Tensor:
     """`attention` by chunks of rows of one head; adds the weights of all heads to `total`.
 
-    `total` is [B, n, T] or None.
+    `total` is [B, n, T] or None, `bounded` as in `_exp2_scores`.
     """
     batch, n, heads, width = q.shape
-    shared, rows = heads // k.shape[1], -(-n // -(-n * k.shape[2] // MAX_SCORES))
+    shared, rows = heads // k.shape[1], -(-n // -(-n * k.shape[2] // _most_scores(q)))
     scaled = q * (width**-0.5 * LOG2_E)
     out, k, v = torch.empty_like(q), k.contiguous(), v.contiguous().mT
     for i in range(batch):
@@ -83,7 +91,8 @@ def _onednn_attention(
                 queries, results, sums, hidden, strict=True
             ):
                 pad = needs_padding(len(query))
-                weights = _exp2_scores(onednn_linear(query, keys, pad_rows=pad), out_of_sight)
+                scores = onednn_linear(query, keys, pad_rows=pad)
+                weights = _exp2_scores(scores, out_of_sight, bounded)
                 denominator = weights.sum(-1, keepdim=True)
                 torch.div(onednn_linear(weights, values, pad_rows=pad), denominator, out=result)
                 if added is not None:
@@ -91,28 +100,61 @@ def _onednn_attention(
     return out.flatten(2)
 
 
-def _chunked_attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
-    """`attention` by chunks of rows of all heads."""
+def _chunked_attention(
+    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, bounded: bool = False
+) -> Tensor:
+    """`attention` by chunks of rows of all heads; `bounded` as in `_exp2_scores`."""
     k, v, queries = k.contiguous(), v.contiguous(), _grouped(q, k.shape[1], LOG2_E)
-    size, parts = max(16, MAX_SCORES // (k.shape[1] * k.shape[2])), []
+    size, parts = max(16, _most_scores(q) // (k.shape[1] * k.shape[2])), []
     mask = None if key_mask is None else _by_grouped_row(key_mask, queries.shape[2])
     for start in range(0, queries.shape[2], size):
         rows, hidden = queries[:, :, start : start + size], None
         if mask is not None:
             hidden = ~(mask if mask.shape[2] == 1 else mask[:, :, start : start + size])
-        weights = _exp2_scores(rows @ k.mT, hidden)
+        weights = _exp2_scores(rows @ k.mT, hidden, bounded)
         parts.append((weights @ v).div_(weights.sum(-1, keepdim=True)))
     return _ungrouped(torch.cat(parts, 2), q)
 
 
-def _exp2_scores(scores: Tensor, hidden: Tensor | None) -> Tensor:
+OWN_ROUTINES: Mapping[str, Callable[..., Tensor]] = MappingProxyType({
+    "by_head": _onednn_attention, "two_products": _chunked_attention,
+})  # fmt: skip
+
+
+def bounded_attention(
+    q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, routine: str
+) -> Tensor:
+    """`attention` by one of OWN_ROUTINES, without the maximum of scores that are small enough.
+
+    No score exceeds the product of the longest query and the longest key. In bfloat16 the maximum
+    of each row and its subtraction take up to a quarter of the time of an attention.
+    """
+    queries, keys = (float(torch.linalg.vector_norm(x, dim=-1).amax()) for x in (q, k))
+    bounded = queries * keys * q.shape[-1] ** -0.5 * LOG2_E < MAX_EXPONENT
+    return OWN_ROUTINES[routine](q, k, v, key_mask, bounded=bounded)
+
+
+# An operation of its own, which reads numbers on the host: a tape repeats it as a whole.
+LIBRARY = torch.library.Library("driftscope", "DEF")
+LIBRARY.define("attention(Tensor q, Tensor k, Tensor v, Tensor? key_mask, str routine) -> Tensor")
+LIBRARY.impl("attention", bounded_attention, "CPU")
+BOUNDED_ATTENTION = torch.ops.driftscope.attention
+
+
+def _most_scores(q: Tensor) -> int:
+    """The number of scores that are computed at a time for queries of a number format."""
+    return MAX_SCORE_BYTES // q.element_size()
+
+
+def _exp2_scores(scores: Tensor, hidden: Tensor | None, bounded: bool) -> Tensor:
     """Unnormalized softmax weights: 2 ** `scores` [..., T] in place, 0 where `hidden`.
 
-    Each row's maximum is subtracted first, so that no power overflows.
+    Each row's maximum is subtracted first, so that no power overflows, unless scores are `bounded`.
     """
     if hidden is not None:
         scores.masked_fill_(hidden, -torch.inf)
-    scores -= scores.amax(-1, keepdim=True)
+    if not bounded:
+        scores -= scores.amax(-1, keepdim=True)
     return scores.exp2_()
 
 

@@ -5,8 +5,11 @@ import torch
 from torch import nn
 
 from engine.bench.floor import Buffers, ProductRecorder, ProductReplay
+from engine.generate.capture.tape import Tape
 from engine.models.attention import (
-    MAX_SCORES,
+    MANY_ROWS,
+    MAX_SCORE_BYTES,
+    OWN_ROUTINES,
     attention,
     attention_with_weights,
 )
@@ -14,6 +17,7 @@ from engine.models.kernels.choice import TORCH
 from engine.models.kernels.linear import ONEDNN_LINEAR
 
 WIDTH = 16
+MAX_SCORES = MAX_SCORE_BYTES // 4  # in float32
 needs_onednn = pytest.mark.skipif(ONEDNN_LINEAR is None, reason="oneDNN is not available")
 
 
@@ -32,10 +36,12 @@ def recorded_products(call):
     return found.steps
 
 
-@pytest.mark.parametrize("routine", [TORCH, "two_products"])
+@needs_onednn
+@pytest.mark.parametrize("routine", [TORCH, "by_head", "two_products"])
+@pytest.mark.parametrize("rows", [50, MANY_ROWS])
 @pytest.mark.parametrize(("kv", "keys"), [(8, 40), (2, 40), (2, 5000)])
-def test_bfloat16_attention_on_a_cpu_differs_by_rounding_only(kv, keys, routine):
-    q, k, v, seen = inputs(50, kv, keys)
+def test_bfloat16_attention_on_a_cpu_differs_by_rounding_only(kv, keys, rows, routine):
+    q, k, v, seen = inputs(rows, kv, keys)
     exact = attention(q, k, v, seen)
     rounded = attention(*(x.bfloat16() for x in (q, k, v)), seen, routine)
     assert rounded.dtype == torch.bfloat16
@@ -66,18 +72,74 @@ def test_other_routines_equal_the_fused_kernel(kv, masked, rows, routine):
 
 
 @needs_onednn
-@pytest.mark.parametrize(
-    ("kind", "routine"),
-    [(torch.float32, "by_head"), (torch.float32, "two_products"), (torch.bfloat16, "two_products")],
-)
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("routine", ["by_head", "two_products"])
 def test_large_scores_do_not_overflow(kind, routine, monkeypatch):
     q, k, v, seen = inputs(391, 2, 700)
     far = [x.to(kind) for x in (100 * q, k, v)]
     exact = attention(*(x.double() for x in far), seen)
     error = (attention(*far, seen, routine) - exact).abs().mean()
     assert error < (1e-3 if kind == torch.float32 else 0.2)
-    monkeypatch.setattr("engine.models.attention._exp2_scores", lambda scores, _: scores.exp2_())
+    monkeypatch.setattr("engine.models.attention._exp2_scores", lambda scores, *_: scores.exp2_())
     assert not attention(*far, seen, routine).isfinite().all()
+
+
+@needs_onednn
+@pytest.mark.parametrize("routine", [TORCH, "by_head", "two_products"])
+def test_weights_in_bfloat16_are_float32_means(routine):
+    q, k, v, seen = inputs(391, 2, 700)
+    rounded = [x.bfloat16() for x in (q, k, v)]
+    _, weights = attention_with_weights(*rounded, seen, routine)
+    _, exact = attention_with_weights(*(x.double() for x in rounded), seen)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights.double(), exact, atol=1e-5, rtol=0.02)
+    assert (weights.bfloat16().double() - exact).abs().mean() > (weights - exact).abs().mean()
+
+
+@needs_onednn
+@pytest.mark.parametrize("routine", ["by_head", "two_products"])
+@pytest.mark.parametrize("factor", [1, 5])
+def test_the_maximum_of_small_scores_is_not_needed(routine, factor):
+    q, k, v, seen = inputs(391, 2, 700)
+    rounded = [x.bfloat16() for x in (factor * q, k, v)]
+    exact = attention(*(x.double() for x in rounded), seen)
+    error, with_maximum = (
+        (found - exact).abs().mean()
+        for found in (
+            attention(*rounded, seen, routine),
+            OWN_ROUTINES[routine](*rounded, seen),
+        )
+    )
+    assert 0 < error < with_maximum
+
+
+@needs_onednn
+@pytest.mark.parametrize("routine", ["by_head", "two_products"])
+@pytest.mark.parametrize(
+    ("factor", "rows"), [(30, 391), (1, MANY_ROWS - 1)], ids=["large scores", "few rows"]
+)
+def test_the_maximum_is_kept_where_it_is_needed_or_cheap(routine, factor, rows):
+    q, k, v, seen = inputs(rows, 2, 700)
+    rounded = [x.bfloat16() for x in (factor * q, k, v)]
+    found = attention(*rounded, seen, routine)
+    assert torch.equal(found, OWN_ROUTINES[routine](*rounded, seen))
+    assert not torch.equal(found, OWN_ROUTINES[routine](*rounded, seen, bounded=True))
+
+
+@needs_onednn
+@pytest.mark.parametrize("routine", ["by_head", "two_products"])
+def test_a_tape_asks_again_whether_scores_are_bounded(routine):
+    q, k, v, seen = (x.bfloat16() if x.is_floating_point() else x for x in inputs(391, 2, 700))
+    with torch.inference_mode():
+        with Tape() as tape:
+            out = attention(q, k, v, seen, routine)
+        replay = tape.make_replay([out])
+        assert not tape.failure
+        q *= 100
+        (found,) = replay()
+        assert torch.equal(found, attention(q, k, v, seen, routine))
+        assert found.isfinite().all()
+        assert not torch.equal(found, out)
 
 
 @needs_onednn
@@ -92,8 +154,9 @@ def test_many_keys_make_many_chunks():
 
 @needs_onednn
 @pytest.mark.parametrize("routine", [TORCH, "by_head", "two_products"])
-def test_products_of_every_routine_are_recorded(routine):
-    q, k, v, _ = (x.float() for x in inputs(24, 2, 700))
+@pytest.mark.parametrize(("kind", "rows"), [(torch.float32, 24), (torch.bfloat16, MANY_ROWS)])
+def test_products_of_every_routine_are_recorded(kind, rows, routine):
+    q, k, v, _ = (x.to(kind) for x in inputs(rows, 2, 700))
     ((*products,),) = recorded_products(lambda: attention(q, k, v, None, routine))
     assert {p.onednn for p in products} == {routine == "by_head"}
     assert {p.role for p in products} == ({""} if routine == "two_products" else {"scores", "sums"})
