@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ ROUTINES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 LAYOUTS = "transposed", "packed"  # routines with a copy of the weights in another layout
 GAIN = 0.95  # another routine is chosen if it takes at most this share of torch's time
 ROW_CLASSES = (8, 32, 128, 512)
+KEY_CLASSES = (128, 512)  # with more keys the same routines are faster, by the same factor or more
 LARGEST_SIZE = 1024  # larger products are taken to behave like those of this size
 MOST_OTHERS = 16  # MiB; a step has read more than any core's own cache holds by then
 
@@ -32,7 +33,7 @@ class ShapeClass:
         operation: a key of ROUTINES.
         dtype: the number format, as `float32`.
         rows: one of ROW_CLASSES.
-        sizes: up to LARGEST_SIZE each: inputs and outputs of a product; keys (a power of two),
+        sizes: up to LARGEST_SIZE each: inputs and outputs of a product; keys (one of KEY_CLASSES),
             width of a head and number of heads of an attention. A routine may be fast at powers of
             two and slow at other sizes of a product, so these are not rounded.
         others: about how many MiB of other weights a model reads before it uses the same weights
@@ -50,12 +51,12 @@ class ShapeClass:
         cls, operation: str, dtype: torch.dtype, rows: int, sizes: tuple[int, ...], others: int = 1
     ) -> ShapeClass:
         """The class of a shape: the nearest rows, keys and others, on a logarithmic scale."""
-        near = min(ROW_CLASSES, key=lambda n: abs(math.log2(max(rows, 1) / n)))
         first, *rest = sizes
-        sizes = (_power(first) if operation == "attention" else first, *rest)
+        sizes = (_nearest(first, KEY_CLASSES) if operation == "attention" else first, *rest)
         bounded = tuple(min(size, LARGEST_SIZE) for size in sizes)
-        others = min(_power(others), MOST_OTHERS)
-        return cls(operation, str(dtype).removeprefix("torch."), near, bounded, others)
+        others = min(int(2 ** round(math.log2(max(others, 1)))), MOST_OTHERS)
+        name = str(dtype).removeprefix("torch.")
+        return cls(operation, name, _nearest(rows, ROW_CLASSES), bounded, others)
 
     @property
     def key(self) -> str:
@@ -118,6 +119,6 @@ def fastest(times: Mapping[str, float]) -> str:
     return best if times[best] <= GAIN * times[TORCH] else TORCH
 
 
-def _power(size: int) -> int:
-    """The power of two nearest to a size on a logarithmic scale."""
-    return int(2 ** round(math.log2(max(size, 1))))
+def _nearest(size: int, classes: Sequence[int]) -> int:
+    """The one of `classes` that is nearest to a size on a logarithmic scale."""
+    return min(classes, key=lambda n: abs(math.log2(max(size, 1) / n)))

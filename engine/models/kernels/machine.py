@@ -17,13 +17,19 @@ from engine.core.files import cache_path, write_atomically
 from engine.core.zero_gpu import on_zero
 from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
-from engine.models.kernels.choice import ROW_CLASSES, SETTING, TORCH, Kernels, ShapeClass
+from engine.models.kernels.choice import (
+    KEY_CLASSES,
+    ROW_CLASSES,
+    SETTING,
+    TORCH,
+    Kernels,
+    ShapeClass,
+)
 from engine.models.kernels.fused import faster_kernels
 from engine.models.kernels.linear import FusedLinear, RoutineLinear
 from engine.models.kernels.measure import measured, routine_names
 
 FILES, MAX_BYTES = "kernels", 1 << 20  # of the times in the user's cache
-KEY_CLASSES = (128, 512)  # keys of the attention that is measured
 K = TypeVar("K")
 V = TypeVar("V")
 log = logging.getLogger("driftscope")

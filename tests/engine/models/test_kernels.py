@@ -109,9 +109,13 @@ def test_a_routine_serves_models_of_about_one_size():
     assert ShapeClass.of("linear", torch.float32, 32, (128, 352), 16_000).others == MOST_OTHERS
 
 
-def test_attention_is_measured_at_a_power_of_two_of_keys():
-    shape = ShapeClass.of("attention", torch.float32, 40, (200, 32, 6))
-    assert (shape.rows, shape.sizes) == (32, (256, 32, 6))
+@pytest.mark.parametrize(("keys", "near"), [(1, 128), (192, 128), (300, 512), (3072, 512)])
+def test_attention_over_any_number_of_keys_has_a_class_that_is_measured(keys, near):
+    adapter = adapter_of()
+    info = adapter.info
+    shape = ShapeClass.of("attention", adapter.dtype, 40, (keys, info.head_dim, info.n_heads))
+    assert (shape.rows, shape.sizes) == (32, (near, info.head_dim, info.n_heads))
+    assert shape in machine.shape_classes(adapter)
 
 
 def test_large_shapes_are_measured_at_a_bounded_size():
