@@ -124,3 +124,21 @@ def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, tmp_path):
     viewer.page.locator("#ds-race [data-lane=b] .ds-cell").nth(31).click()
     drawn(viewer)
     assert strip.locator("rect").count() == 2
+    check_groups(viewer)
+
+
+def check_groups(viewer):
+    """A group of tokens that the other lane has under another name, and one that it lacks."""
+    choose(viewer, "similarity", "both")
+    view = "#ds-race .ds-view[data-view=similarity] "
+    group = viewer.page.locator(view + "[data-control=group]")
+    assert group.locator("option").all_inner_texts()[2:] == ["block 2", "block 3 (last)"]
+    group.select_option("2")
+    drawn(viewer)
+    assert "V of layer 5, block 2 (last)" in titles(viewer, "similarity")[0]
+    difference = viewer.page.locator(view + '[data-figure="similarity-steps-difference"]')
+    assert difference.locator("canvas").is_visible()
+    group.select_option("3")
+    drawn(viewer)
+    assert group.input_value() == "3"
+    assert "other groups of tokens" in difference.locator(".ds-waiting").inner_text()

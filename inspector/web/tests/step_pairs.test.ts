@@ -3,7 +3,7 @@ import test from "node:test";
 import { DRIFT, NO_DATA } from "../src/inspect/codes.ts";
 import { at, type NdArray } from "../src/inspect/arrays.ts";
 import { changeOf, pairIndex } from "../src/inspect/replay_slices/similarity.ts";
-import { comparedUpTo, cosineText, groupNames } from "../src/inspect/step_pairs.ts";
+import { comparedUpTo, cosineText, groupNames, sameGroup } from "../src/inspect/step_pairs.ts";
 import { bytes, cutPart, ints } from "./inspected.ts";
 
 // Three compared steps, K and V, one layer, two groups.
@@ -76,4 +76,13 @@ test("a drift is written as a cosine, unless it is unknown", () => {
   assert.equal(cosineText(0.25), "cosine 0.7500 (1 − cosine 0.25)");
   assert.equal(cosineText(1e-5), "cosine 1.0000 (1 − cosine below 0.0001)");
   assert.equal(cosineText(NaN), "unknown");
+});
+
+test("a group of another lane is found by its positions, not by its place or name", () => {
+  const short = ints([3, 2], [0, 8, 8, 24, 24, 40]);
+  const long = ints([4, 2], [0, 8, 8, 24, 24, 40, 40, 56]);
+  assert.equal(sameGroup(long, short, 2), 2);
+  assert.equal(sameGroup(short, long, 3), -1);
+  const unprompted = ints([2, 2], [8, 24, 24, 40]);
+  assert.equal(sameGroup(unprompted, short, 2), 1);
 });

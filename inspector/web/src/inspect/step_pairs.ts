@@ -31,6 +31,13 @@ export function groupNames(
   });
 }
 
+/** The index of the group of some lane that has the positions of another lane's group; -1 for none. */
+export function sameGroup(groups: NdArray, others: NdArray, group: number): number {
+  const bounds = (of: NdArray, g: number): string => [at(of, g, 0), at(of, g, 1)].join();
+  const count = groups.shape[0];
+  return Array.from({ length: count }, (_, g) => bounds(groups, g)).indexOf(bounds(others, group));
+}
+
 /** A drift as a cosine and as 1 − cosine; NaN is unknown. */
 export function cosineText(drift: number): string {
   if (Number.isNaN(drift)) return "unknown";

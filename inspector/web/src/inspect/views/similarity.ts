@@ -8,17 +8,18 @@ import type { CellMap } from "../cell_map.ts";
 import { decade, DRIFT, DRIFT_SCALE, NO_DATA } from "../codes.ts";
 import { layersBeside } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
-import type { Query } from "../slice.ts";
+import { documentOf, type Query } from "../slice.ts";
 import {
   comparedUpTo,
   cosineText,
   groupNames,
+  sameGroup,
   type Kind,
   type SimilarityData,
 } from "../step_pairs.ts";
 import { bothSides, SIDES_CONTROL } from "../sides.ts";
 import { shareScale } from "../probability.ts";
-import { viewOf } from "../view.ts";
+import { isMissing, viewOf } from "../view.ts";
 import { drawSimilarityDifference } from "./similarity_sides.ts";
 
 /** The numbers of the codes that have one. */
@@ -98,8 +99,11 @@ export const similarity = viewOf<SimilarityData>({
     const both = bothSides(panel);
     for (const name of ["similarity-steps", ...BOTH, ...OTHERS]) panel.place(name);
     panel.showFigures([...(both ? BOTH : ["similarity-steps"]), ...OTHERS]);
-    if (both) drawSides(panel);
-    const scene = sceneOf(panel, data);
+    const groups = groupNames(data.groups, panel.frame);
+    const options = groups.map((text, g): [string, string] => [String(g), text]);
+    panel.choices("group", options);
+    const scene = sceneOf(panel, data, Number(panel.choice("group")));
+    if (both) drawSides(panel, scene);
     if (!both) drawMatrix(panel, scene);
     drawDistance(panel, scene);
     drawLayers(panel, scene);
@@ -115,18 +119,14 @@ interface Side {
   map: CellMap;
 }
 
-function drawSides(panel: Panel): void {
+function drawSides(panel: Panel, shown: Scene): void {
   const figure = panel.bothFigure("similarity-steps-difference");
-  const [a, b] = LANES.map((lane) => drawSide(panel.of(lane), lane));
-  if (!a || !b) {
-    figure.wait(null);
+  const [a, b] = LANES.map((lane) => drawSide(panel.of(lane), lane, shown));
+  if (!isSide(a) || !isSide(b)) {
+    figure.wait([a, b].find((side) => typeof side === "string") ?? null);
     return;
   }
   const { group, layer, linear, name, groups } = a.scene;
-  if (groups[group] !== b.scene.groups[b.scene.group]) {
-    figure.wait("The lanes have other groups of tokens, so there is no difference to show.");
-    return;
-  }
   const what = `${name} of layer ${layer + 1}, ${groups[group]}`;
   const key = [a.scene.key, a.map.key, b.map.key].join();
   const [steps, maps] = [
@@ -136,20 +136,31 @@ function drawSides(panel: Panel): void {
   drawSimilarityDifference(panel, { steps, maps, what, linear, key });
 }
 
-function drawSide(side: Panel, lane: LaneName): Side | null {
-  const data = side.part<SimilarityData>(FACTS, lane);
-  if (!data) return null;
-  const scene = sceneOf(side, data);
+function isSide(side: Side | string | null): side is Side {
+  return side !== null && typeof side !== "string";
+}
+
+/** Draw the matrix of a lane; null if it waits, and the reason if there is no difference to show. */
+function drawSide(side: Panel, lane: LaneName, shown: Scene): Side | string | null {
+  const figure = side.figure("similarity-steps");
+  const found = side.slice(FACTS, lane);
+  if (!found || isMissing(found)) {
+    figure.wait(found?.missing ?? null);
+    return found?.missing ?? null;
+  }
+  const data = documentOf<SimilarityData>(found);
+  const group = sameGroup(data.groups, shown.data.groups, shown.group);
+  if (group < 0) {
+    const name = shown.groups[shown.group];
+    figure.wait(`Lane ${lane.toUpperCase()} has no group of the same tokens as ${name}.`);
+    return "The lanes have other groups of tokens, so there is no difference to show.";
+  }
+  const scene = sceneOf(side, data, group);
   const map = drawMatrix(side, scene);
   return map && { scene, map };
 }
 
-function sceneOf(panel: Panel, data: SimilarityData): Scene {
-  const groups = groupNames(data.groups, panel.frame);
-  panel.choices(
-    "group",
-    groups.map((text, g) => [String(g), text]),
-  );
+function sceneOf(panel: Panel, data: SimilarityData, group: number): Scene {
   const kind = panel.choice("kind") === "k" ? "k" : "v";
   const linear = panel.choice("scale") === "linear";
   const steps = Array.from(data.steps.values);
@@ -158,8 +169,8 @@ function sceneOf(panel: Panel, data: SimilarityData): Scene {
     steps,
     kind,
     name: kind.toUpperCase(),
-    groups,
-    group: Number(panel.choice("group")),
+    groups: groupNames(data.groups, panel.frame),
+    group,
     layer: Math.min(panel.cursor.layer ?? 0, data.change.shape[1] - 1),
     now: comparedUpTo(steps, panel.spot.step),
     linear,
