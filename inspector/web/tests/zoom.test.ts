@@ -116,6 +116,7 @@ test("the shown part has the values, ticks, lines, dots and edges of its cells",
       [11, 22],
     ],
     under: (x, y) => x === 10 && y === 20,
+    column: { name: "token", text: (x, y) => `${x}/${y}` },
     at: { x: 11, y: 3 },
   });
   const seen = windowed(spec, { x: { from: 10, to: 14 }, y: { from: 20, to: 23 } });
@@ -125,6 +126,7 @@ test("the shown part has the values, ticks, lines, dots and edges of its cells",
   assert.deepEqual(seen.x.marks, [{ at: 2, strong: true }]);
   assert.deepEqual(seen.dots, [[1, 2]]);
   assert.deepEqual([seen.under?.(0, 0), seen.under?.(1, 0)], [true, false]);
+  assert.equal(seen.column?.text(1, 2), "11/22");
   assert.deepEqual(seen.at, { x: 1, y: null });
   assert.notEqual(seen.key, spec.key);
 });

@@ -146,7 +146,7 @@ export function zoomWords(axes: Axes, cells: Zoom): string {
 /** A heat map of whole cells of another. Its `words` and `pick` are still of the other's cells. */
 export function windowed(spec: HeatSpec, cells: Zoom): HeatSpec {
   const { x, y } = cells;
-  const { value, over, under, dots, at, cells: codes } = spec;
+  const { value, over, under, dots, at, cells: codes, column } = spec;
   const blocks = spec.blocks && blocksIn(spec.blocks, cells);
   const shift =
     <Found>(read: (x: number, y: number) => Found) =>
@@ -162,6 +162,7 @@ export function windowed(spec: HeatSpec, cells: Zoom): HeatSpec {
     blocks: blocks && movedBlocks(blocks, cells),
     over: over && shift(over),
     under: under && shift(under),
+    column: column && { ...column, text: shift(column.text) },
     dots: dots
       ?.filter(([column, row]) => has(x, column) && has(y, row))
       .map(([column, row]) => [column - x.from, row - y.from] as const),
