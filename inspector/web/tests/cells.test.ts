@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { Rgb } from "../src/base/colours.ts";
 import { gridOf, pixels, reduced, scattered, severalOf } from "../src/figures/cells.ts";
 import type { CellPoint } from "../src/figures/spec.ts";
-import { runs } from "../src/figures/heat.ts";
+import { cursorFrames, runs } from "../src/figures/heat.ts";
 
 const axis = (count: number): { name: string; count: number } => ({ name: "", count });
 const RED: Rgb = [255, 0, 0];
@@ -146,4 +146,14 @@ test("few cells of a large map are drawn as all cells are", () => {
     const whole = reduced(gridOf({ ...spec, value }), wide, high, "largest");
     assert.deepEqual(scattered(points, spec, wide, high).values, whole.values);
   }
+});
+
+test("the cursor has no frame beyond the cells, as at a token of the longer answer", () => {
+  const spec = { x: { name: "answer token", count: 4 }, y: { name: "layer", count: 2 } };
+  const box = { left: 0, top: 0, right: 40, bottom: 20 };
+  assert.deepEqual(cursorFrames(spec, box, { x: 4, y: 1 }), [
+    { x: 0, y: 9, width: 40, height: 12 },
+  ]);
+  assert.equal(cursorFrames(spec, box, { x: 3, y: 2 }).length, 1);
+  assert.deepEqual(cursorFrames(spec, box, { x: null, y: null }), []);
 });

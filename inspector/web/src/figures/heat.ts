@@ -260,24 +260,34 @@ function drawDots(sheet: Sheet, spec: HeatSpec, place: CellPlaces): void {
   add(sheet.node, "path", { d: d.join(""), fill: DOT.fill, stroke });
 }
 
+/** The frames of a row and of a column; none around what the heat map does not have. */
+export function cursorFrames(
+  spec: Pick<HeatSpec, "x" | "y">,
+  box: Box,
+  at: NonNullable<HeatSpec["at"]>,
+): { x: number; y: number; width: number; height: number }[] {
+  const place = cellPlaces(spec, box);
+  const frames: { x: number; y: number; width: number; height: number }[] = [];
+  if (at.x !== null && at.x < spec.x.count) {
+    const width = Math.max(place.wide, 3) + 2;
+    frames.push({ x: place.left(at.x) - 1, y: box.top, width, height: box.bottom - box.top });
+  }
+  if (at.y !== null && at.y < spec.y.count) {
+    const height = Math.max(place.high, 3) + 2;
+    frames.push({ x: box.left, y: place.top(at.y) - 1, width: box.right - box.left, height });
+  }
+  return frames;
+}
+
 /** Draw a frame around a cell, or around a row or column where the other axis is null. */
 export function drawHeatCursor(
   sheet: Sheet,
   spec: HeatSpec,
   box: Box,
-  at: { x: number | null; y: number | null } | null | undefined,
+  at: HeatSpec["at"] | null,
 ): void {
   if (!at) return;
-  const place = cellPlaces(spec, box);
-  const frames: { x: number; y: number; width: number; height: number }[] = [];
-  if (at.x !== null) {
-    const width = Math.max(place.wide, 3) + 2;
-    frames.push({ x: place.left(at.x) - 1, y: box.top, width, height: box.bottom - box.top });
-  }
-  if (at.y !== null) {
-    const height = Math.max(place.high, 3) + 2;
-    frames.push({ x: box.left, y: place.top(at.y) - 1, width: box.right - box.left, height });
-  }
+  const frames = cursorFrames(spec, box, at);
   const { paper, mark } = sheet.inks;
   for (const look of [{ stroke: paper }, { stroke: mark, "stroke-dasharray": "4 3" }]) {
     for (const frame of frames) {

@@ -123,9 +123,10 @@ function textsAt(
 function drawLanes(sides: Sides): void {
   const { panel, a, b, pair, turned, stepNumber } = sides;
   const shared = sharedLooks(panel.cursor.lane === "a" ? a : b);
+  const count = sharedTokens(pair);
   panel.bothFigure("lens-lanes").show({
     ...shared,
-    x: { ...shared.x, count: sharedTokens(pair) },
+    x: { ...shared.x, count, marks: shared.x.marks?.filter((mark) => mark.at < count) },
     title: `Step ${stepNumber}: where B's token differs from A's, layer by answer token`,
     key: ["lens-lanes", panel.inspector.key, a.probe, b.probe].join(),
     value: (x, layer) => {
