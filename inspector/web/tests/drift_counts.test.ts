@@ -187,3 +187,15 @@ test("a chart names the rows that it shows", () => {
   assert.equal(rowsShown(false, true), "drifted and recomputed rows");
   assert.equal(rowsShown(false, false), "drifted rows");
 });
+
+test("a run of one step has no share of recomputed rows by layer, which 0 % would be wrong for", () => {
+  const one = {
+    seen: ints([1, 2], [0, 0]),
+    above: ints([1, 2], [0, 0]),
+    done: ints([1, 2, 4], Array<number>(8).fill(4)),
+  };
+  const frame = { layers: 2, steps: 1, prompt: 2, sight: ints([1], [4]) } as unknown as Frame;
+  const choice = { quantity: "v", limit: 0.05, answer: false };
+  const found = new DriftCounts(one, frame, null, choice).recomputed();
+  assert.deepEqual([found?.layers, found?.steps], [null, [1]]);
+});

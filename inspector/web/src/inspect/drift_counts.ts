@@ -35,10 +35,13 @@ export function firstCounted(
   return answer ? Math.max(frame.prompt - (rules?.shift ?? 0), 0) : 0;
 }
 
-/** Shares of rows that were recomputed: by layer, in the steps that `name` says, and by step. */
+/**
+ * Shares of rows that were recomputed: by layer, in the steps that `name` says, and by step. A run of
+ * one step has no shares by layer: it has nothing to reuse.
+ */
 export interface Recomputed {
   name: string;
-  layers: number[];
+  layers: number[] | null;
   steps: number[];
 }
 
@@ -125,10 +128,9 @@ export class DriftCounts {
       Array.from({ length: frame.layers }, (_, l) => at(this.data.done, s, l, site) / most),
     );
     const { steps, name } = this.comparedSteps();
-    const layers = Array.from({ length: frame.layers }, (_, l) =>
-      mean(steps.map((s) => done[s][l])),
-    );
-    return { name, layers, steps: done.map(mean) };
+    const inLayer = (l: number): number => mean(steps.map((s) => done[s][l]));
+    const layers = Array.from({ length: frame.layers }, (_, l) => inLayer(l));
+    return { name, layers: steps.length ? layers : null, steps: done.map(mean) };
   }
 
   /** The budget of the run's method; null if it has none. */

@@ -228,10 +228,10 @@ function drawLayers(
   end: number,
 ): void {
   const { layers } = panel.frame;
-  const done = found.recomputed();
+  const { name = "", layers: done = null } = found.recomputed() ?? {};
   const budget = found.budget();
   const series = [bars(drifted)];
-  if (done) series.push(line(done.name, RECOMPUTED_COLOUR, done.layers, end));
+  if (done) series.push(line(name, RECOMPUTED_COLOUR, done, end));
   if (budget) {
     series.push({ ...line(budget.name, BUDGET_COLOUR, budget.shares, end), dash: [6, 3] });
   }
@@ -245,7 +245,7 @@ function drawLayers(
     words: (x) => {
       const l = layerAt(x, layers);
       const planned = budget ? ", budget " + percent(budget.shares[l]) : "";
-      const share = done ? `, ${done.name} ${percent(done.layers[l])}` : "";
+      const share = done ? `, ${name} ${percent(done[l])}` : "";
       return `Layer ${l + 1}: ${tallyWords(drifted[l])}${share}${planned}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
