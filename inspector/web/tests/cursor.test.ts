@@ -42,3 +42,26 @@ test("a released token is neither chosen nor held", () => {
   one.release();
   assert.deepEqual([one.now.position, one.held], [null, false]);
 });
+
+test("in a shorter run a token beyond its end is unpinned, and the layer is one of its own", () => {
+  const [one, told] = cursor();
+  one.move({ layer: 7, position: 90 }, true);
+  one.hover({ position: 95 });
+  one.enter({ layers: 8, positions: 91 });
+  assert.deepEqual([one.now.layer, one.now.position, one.held], [7, 90, true]);
+  one.enter({ layers: 4, positions: 90 });
+  assert.deepEqual([one.now.layer, one.now.position, one.held], [3, null, false]);
+  assert.deepEqual(told, ["move", "hover"]);
+});
+
+test("the first run is entered in its middle layer", () => {
+  for (const [layers, middle] of [
+    [8, 4],
+    [1, 0],
+    [0, 0],
+  ]) {
+    const [one] = cursor();
+    one.enter({ layers, positions: 4 });
+    assert.equal(one.now.layer, middle);
+  }
+});

@@ -47,6 +47,17 @@ export class Cursor {
     Object.assign(this.pinned, part);
   }
 
+  /** Keep the pinned spot within another run, in a layer of it; a token that it lacks is unpinned. */
+  enter({ layers, positions }: { layers: number; positions: number }): void {
+    const last = Math.max(layers, 1) - 1;
+    const layer = Math.min(this.pinned.layer ?? Math.floor((last + 1) / 2), last);
+    this.settle({ layer });
+    this.preview = null;
+    if (this.pinned.position === null || this.pinned.position < positions) return;
+    this.settle({ position: null });
+    this.held = false;
+  }
+
   /** Unpin the token. */
   release(): void {
     this.move({ position: null }, false);

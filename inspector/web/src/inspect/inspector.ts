@@ -235,9 +235,7 @@ export class Inspector {
   private settle(lanes: LaneName[]): void {
     const { pinned } = this.cursor;
     if (!this.frames[pinned.lane]) this.cursor.settle({ lane: lanes[0] });
-    const layers = this.frame?.layers || 1;
-    const layer = pinned.layer ?? Math.floor(layers / 2);
-    this.cursor.settle({ layer: Math.min(layer, layers - 1) });
+    this.cursor.enter(this.frames[pinned.lane] ?? { layers: 1, positions: Infinity });
   }
 
   /** Go to the telling step of a recorded example, unless the reader went somewhere before. */
