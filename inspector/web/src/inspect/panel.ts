@@ -133,6 +133,7 @@ export class Panel {
       input.setAttribute("aria-valuetext", shown.textContent);
     };
     input.addEventListener("input", () => {
+      this.wanted.delete(control.name); // a later choice replaces one that still waits
       read();
       this.inspector.draw();
     });
