@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { gridsOf, imagePlace, stripTitle } from "../src/race/images.ts";
+import { gridsOf, imagePlace, isDecoded, stripTitle } from "../src/race/images.ts";
 import type { ImageMessage } from "../src/race/messages.ts";
 import { promptParts } from "../src/race/texts.ts";
 
@@ -55,4 +55,10 @@ test("the prompt shows a line in place of an image's rows", () => {
   >[0];
   assert.deepEqual(promptParts(lane), [1, 2, 3, 4, stripTitle(PADDED, 0), 5, 6]);
   assert.match(stripTitle(WIDE, 1), /^Image 2 · 500 × 300 · 1 \+ 2 × 1 crops · 1.998 rows/);
+});
+
+test("an image that is broken, or on its way, is not drawn", () => {
+  const image = (complete: boolean, naturalWidth: number): boolean =>
+    isDecoded({ complete, naturalWidth } as HTMLImageElement);
+  assert.deepEqual([image(true, 27), image(true, 0), image(false, 0)], [true, false, false]);
 });

@@ -188,6 +188,11 @@ function picture(name: string): HTMLImageElement | null {
   return own ? part<HTMLImageElement>(own, "img") : null;
 }
 
+/** Whether an image can be drawn: it has come, and is not broken. */
+export function isDecoded({ complete, naturalWidth }: HTMLImageElement): boolean {
+  return complete && naturalWidth > 0;
+}
+
 interface Painting {
   columns: number;
   rows: number;
@@ -209,7 +214,7 @@ function paint(canvas: HTMLCanvasElement, of: Painting, image: HTMLImageElement 
   const style = getComputedStyle(canvas);
   context.fillStyle = style.getPropertyValue("--ds-rule") || "#d5dbe3";
   context.fillRect(0, 0, canvas.width, canvas.height);
-  if (image?.complete) context.drawImage(image, 0, 0, shown * scale, canvas.height);
+  if (image && isDecoded(image)) context.drawImage(image, 0, 0, shown * scale, canvas.height);
   if (scale < 4) return;
   context.strokeStyle = style.getPropertyValue("--ds-card") || "#ffffff";
   context.globalAlpha = 0.55;
