@@ -66,12 +66,13 @@ export async function recordVideo(wish: Wish): Promise<Video | null> {
   const stopped = new Promise((done) => recorder.addEventListener("stop", done));
   const begun = new Promise((done) => recorder.addEventListener("start", done));
   recorder.start();
-  await begun;
-  let length: number;
+  let length = 0;
   try {
-    length = await play(wish, draw);
+    await Promise.race([begun, stopped]); // a recorder that fails only stops
+    if (recorder.state === "recording") length = await play(wish, draw, recorder);
+    if (recorder.state !== "recording") throw new Error("the browser's recorder stopped");
   } finally {
-    recorder.stop();
+    if (recorder.state === "recording") recorder.stop();
     await stopped;
     for (const track of stream.getTracks()) track.stop();
   }
@@ -80,13 +81,18 @@ export async function recordVideo(wish: Wish): Promise<Video | null> {
   return { blob: await whole(parts, wish.type, length, ending), ending };
 }
 
-/** Draw the race in real time; returns its length in milliseconds. */
-async function play(wish: Wish, draw: (share: number) => void): Promise<number> {
+/** Draw the race in real time, as long as it is recorded; returns its length in milliseconds. */
+async function play(
+  wish: Wish,
+  draw: (share: number) => void,
+  recorder: MediaRecorder,
+): Promise<number> {
   const start = performance.now();
   for (;;) {
     const elapsed = (performance.now() - start) / 1000;
     draw(shareAt(elapsed, wish.seconds));
-    if (elapsed >= wish.seconds || wish.signal.aborted) return elapsed * 1000;
+    const over = elapsed >= wish.seconds || wish.signal.aborted;
+    if (over || recorder.state !== "recording") return elapsed * 1000;
     wish.onProgress(elapsed);
     await new Promise((done) => setTimeout(done, 1000 / RATE));
   }
