@@ -32,6 +32,7 @@ import {
 import { drawProbedSteps, nearest } from "../probed_steps.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
+import type { Query } from "../slice.ts";
 import { isWhole, viewOf, type Frame } from "../view.ts";
 
 /** The probed step next to the cursor, and the layer and site that are shown. */
@@ -300,7 +301,12 @@ function drawVariation(panel: Panel, found: readonly Prediction[], shown: string
   });
 }
 
-function drawBound({ panel, data, frame, probe, layer, shown }: Scene): void {
+function boundOf(layer: number): Query {
+  return { view: "error", part: "bound", layer };
+}
+
+/** Draw what bounds the error of each layer, and the error. */
+export function drawBound({ panel, data, frame, probe, layer, shown }: Scene): void {
   const figure = panel.figure("error-bound");
   figure.root.hidden = !data.bounded;
   write(
@@ -311,13 +317,12 @@ function drawBound({ panel, data, frame, probe, layer, shown }: Scene): void {
   );
   if (!data.bounded) return;
   const xs = placesOf(frame.layers);
-  const bounds = xs.map((x) => panel.part<Bound>({ view: "error", part: "bound", layer: x - 1 }));
-  if (bounds.includes(null)) figure.wait(null);
-  const [least, most] = [0, 1].map((end) =>
-    bounds.map((bound) => (bound ? at(bound.proxy, probe, end) : NaN)),
-  );
-  const exact = bounds.map((bound) => (bound ? at(bound.true, probe) : NaN));
-  if (bounds.every((bound) => !bound)) return;
+  const queries = xs.map((x): [string, Query] => [String(x), boundOf(x - 1)]);
+  const found = panel.parts<Record<string, Bound>>(figure, Object.fromEntries(queries));
+  if (!found) return;
+  const bounds = xs.map((x) => found[x]);
+  const [least, most] = [0, 1].map((end) => bounds.map(({ proxy }) => at(proxy, probe, end)));
+  const exact = bounds.map((bound) => at(bound.true, probe));
   const lines = [
     { name: "summed query drift, at least", colour: "#e69f00", dash: [6, 3], xs, ys: least },
     { name: "at most", colour: "#d55e00", dash: [2, 3], xs, ys: most },
