@@ -84,6 +84,20 @@ test("Home and End go to the ends of the row", () => {
   assert.deepEqual(nextCell(map(), last, "End", false), { x: 19, y: 2 });
 });
 
+test("a cell that was read of a larger map leads to one that the map has", () => {
+  const last = { x: 50, y: 31 };
+  const keys = ["Home", "End", "ArrowUp", "Enter"];
+  assert.deepEqual(
+    keys.map((key) => nextCell(map(), last, key, false)),
+    [
+      { x: 0, y: 3 },
+      { x: 19, y: 3 },
+      { x: 19, y: 2 },
+      { x: 19, y: 3 },
+    ],
+  );
+});
+
 test("a figure's name says its axes, its size and how it is read", () => {
   const end = " Use the arrow keys to read the values.";
   assert.equal(figureName(chart()), "Chart. step across, ms upwards." + end);

@@ -89,13 +89,13 @@ export function nextCell(
   key: string,
   shift: boolean,
 ): Cell | null {
-  const x = spec.at?.x ?? last?.x ?? 0;
-  const y = spec.at?.y ?? last?.y ?? 0;
+  const held = (to: number, count: number): number => Math.min(Math.max(to, 0), count - 1);
+  const x = held(spec.at?.x ?? last?.x ?? 0, spec.x.count); // the last cell may be of a larger map
+  const y = held(spec.at?.y ?? last?.y ?? 0, spec.y.count);
   if (key === "Home") return { x: 0, y };
   if (key === "End") return { x: spec.x.count - 1, y };
   if (!(key in MOVES)) return null;
   const far = shift ? FAR : 1;
   const [dx, dy] = MOVES[key];
-  const held = (to: number, count: number): number => Math.min(Math.max(to, 0), count - 1);
   return { x: held(x + dx * far, spec.x.count), y: held(y + dy * far, spec.y.count) };
 }
