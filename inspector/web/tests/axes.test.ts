@@ -6,6 +6,7 @@ import {
   nameOnAxis,
   niceAbove,
   percentEnd,
+  shortened,
   stepAt,
 } from "../src/inspect/axes.ts";
 
@@ -61,4 +62,10 @@ test("the name of a line says that some of it is above the axis", () => {
 test("a lane's line has its colour, and lane A's is dashed", () => {
   const { name, colour, xs, dash } = laneSeries("a", [5, 6], { a: "red", b: "blue" });
   assert.deepEqual([name, colour, xs, dash], ["Lane A", "red", [1, 2], [6, 3]]);
+});
+
+test("an axis that ends with the shorter answer has no line of a block beyond it", () => {
+  const marks = [{ at: 16 }, { at: 32 }, { at: 48 }];
+  const axis = { name: "answer token", count: 64, marks };
+  assert.deepEqual(shortened(axis, 32), { ...axis, count: 32, marks: [{ at: 16 }] });
 });

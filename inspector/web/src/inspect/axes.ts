@@ -1,5 +1,5 @@
-/** Axes of charts whose places are steps or layers, numbered from 1. */
-import type { PlotAxis, Series } from "../figures/spec.ts";
+/** Axes of figures; places of steps and layers are numbered from 1. */
+import type { CellAxis, PlotAxis, Series } from "../figures/spec.ts";
 import type { LaneName } from "../race/messages.ts";
 
 /**
@@ -87,4 +87,9 @@ export function alike(one: number, other: number): [number, number] {
 export function nameOnAxis(name: string, shares: readonly (number | null)[], end: number): string {
   const over = shares.some((share) => share !== null && 100 * share > end * (1 + 1e-9));
   return over ? `${name} (above the axis where over ${end} %)` : name;
+}
+
+/** The first cells of an axis, with the lines among them. */
+export function shortened(axis: CellAxis, count: number): CellAxis {
+  return { ...axis, count, marks: axis.marks?.filter((mark) => mark.at < count) };
 }

@@ -5,6 +5,7 @@ import type { ScaleLegend } from "../../figures/spec.ts";
 import { termNodes } from "../../page/glossary.ts";
 import { sameVocabulary, type Lane, type StartedLane } from "../../race/lane.ts";
 import type { Align } from "../../race/store.ts";
+import { shortened } from "../axes.ts";
 import { firstSplit, splitLines, type RunFacts } from "../first_split.ts";
 import { parting, partingLines, type Parting } from "../parting.ts";
 import { canRecord } from "../inspector_options.ts";
@@ -150,7 +151,7 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
     about: { lane: undefined },
     title: "When B unmasked each answer token, compared with A, and whether it is the same",
     key: "strip" + inspector.key,
-    x: { ...panel.answers(), count },
+    x: shortened(panel.answers(), count),
     y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },
     value: (x, row) => stripValue(a, b, x, row),
     colour: stripColour,

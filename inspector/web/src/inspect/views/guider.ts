@@ -2,7 +2,7 @@ import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
 import { Latest } from "../../base/latest.ts";
-import type { CellAxis, HeatSpec, LegendItem } from "../../figures/spec.ts";
+import type { HeatSpec, LegendItem } from "../../figures/spec.ts";
 import {
   acceptanceBreakEven,
   acceptanceLengths,
@@ -11,6 +11,7 @@ import {
   type Rule,
 } from "../acceptance.ts";
 import { at } from "../arrays.ts";
+import { shortened } from "../axes.ts";
 import { NO_DATA } from "../codes.ts";
 import type { CellMap } from "../cell_map.ts";
 import { factNodes } from "../facts.ts";
@@ -150,10 +151,6 @@ function layOut(panel: Panel, asked: boolean): void {
     panel.figure(name);
   for (const [name, figure] of Object.entries(panel.figures))
     figure.root.hidden = !asked && name !== "guider";
-}
-
-function shortened(axis: CellAxis, count: number): CellAxis {
-  return { ...axis, count, marks: axis.marks?.filter((mark) => mark.at < count) };
 }
 
 /** The answer tokens that the map shows: up to the one after the last that was drafted. */

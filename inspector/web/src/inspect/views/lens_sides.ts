@@ -3,7 +3,7 @@ import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
 import { LANES } from "../../race/messages.ts";
-import { layerAt, layerAxis, placesOf } from "../axes.ts";
+import { layerAt, layerAxis, placesOf, shortened } from "../axes.ts";
 import { LENS, tokenText, type LensData } from "../lens.ts";
 import {
   canvasesApart,
@@ -123,10 +123,9 @@ function textsAt(
 function drawLanes(sides: Sides): void {
   const { panel, a, b, pair, turned, stepNumber } = sides;
   const shared = sharedLooks(panel.cursor.lane === "a" ? a : b);
-  const count = sharedTokens(pair);
   panel.bothFigure("lens-lanes").show({
     ...shared,
-    x: { ...shared.x, count, marks: shared.x.marks?.filter((mark) => mark.at < count) },
+    x: shortened(shared.x, sharedTokens(pair)),
     title: `Step ${stepNumber}: where B's token differs from A's, layer by answer token`,
     key: ["lens-lanes", panel.inspector.key, a.probe, b.probe].join(),
     value: (x, layer) => {
