@@ -78,8 +78,11 @@ export const candidates: View = {
     const place = cursor.position === null ? null : cursor.position - frame.prompt;
     drawHeat(panel, step, place !== null && place >= 0 ? place : null);
     const box = panel.block("list", "div", "ds-branch");
+    const run = [inspector.key, cursor.lane].join();
     const data = panel.part<CandidateData>(candidatesOf(step));
+    box.hidden = !data && box.dataset.run !== run; // the keys of another run would branch from this one
     if (!data) return;
+    box.dataset.run = run;
     const key = [inspector.key, cursor.lane, step, place, inspector.store.busy].join();
     if (box.dataset.key === key) return;
     box.dataset.key = key;

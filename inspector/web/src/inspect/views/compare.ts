@@ -70,11 +70,11 @@ export const compare: View = {
       panel.say(apart + " The numbers of each lane are under the lanes.");
       return;
     }
-    showLines(panel, "aligned", "ds-room ds-wide", [
+    writeLines(panel.block("aligned", "div", "ds-room ds-wide"), [
       `The lanes above are aligned ${ALIGNED[inspector.align()]}. The replay bar changes the alignment.`,
     ]);
     if (!sameVocabulary(a.start, b.start)) {
-      showLines(panel, "parting", "ds-parting ds-wide", [
+      writeLines(panel.block("parting", "div", "ds-parting ds-wide"), [
         "The lanes have different vocabularies, so their tokens are not compared one by one.",
       ]);
       drawTable(panel, a, b);
@@ -82,17 +82,18 @@ export const compare: View = {
     }
     const found = parting(a, b);
     const lines = linesOf(panel, a, b, found);
-    if (panel.complete) showLines(panel, "parting", "ds-parting ds-wide", lines);
-    else panel.block("parting", "div", "ds-parting ds-wide");
+    const node = panel.block("parting", "div", "ds-parting ds-wide");
+    if (panel.complete || node.dataset.run !== inspector.key)
+      writeLines(node, panel.complete ? lines : ["Reading …"]); // not those of another run
+    if (panel.complete) node.dataset.run = inspector.key;
     drawParting(panel, [a, b], found);
     drawStrip(panel, a, b);
     drawTable(panel, a, b);
   },
 };
 
-/** Show paragraphs in a block; the same ones are left as they are. */
-function showLines(panel: Panel, name: string, style: string, lines: readonly string[]): void {
-  const node = panel.block(name, "div", style);
+/** Write paragraphs into a block; the same ones are left as they are. */
+function writeLines(node: HTMLElement, lines: readonly string[]): void {
   const key = lines.join("\n");
   if (node.dataset.key === key) return;
   node.dataset.key = key;

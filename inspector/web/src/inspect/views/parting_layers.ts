@@ -44,8 +44,10 @@ export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting
   const loaded = [...data, ...parts].map((one) => one !== null);
   const key = [inspector.key, inspector.store.busy, site, ...loaded].join();
   markLayer(box, panel.cursor.layer);
+  if (parts.includes("reading") && box.dataset.run !== inspector.key) box.hidden = true;
   if (box.dataset.key === key || parts.includes("reading")) return;
   box.dataset.key = key;
+  box.dataset.run = inspector.key;
   box.hidden = !found || found.edits.length > 0;
   if (!found || box.hidden) return;
   const probed = parts.filter((one) => one !== null && one !== "reading");
