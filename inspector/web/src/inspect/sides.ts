@@ -16,17 +16,24 @@ export const SIDES_CONTROL: Control = {
 
 /** Whether both lanes are to be shown, and can be; a note says if they cannot. */
 export function bothSides(panel: Panel, level: Level = "layers"): boolean {
-  const { frames, store } = panel.inspector;
   const wanted = panel.choice("lanes") === "both";
+  const lack = lackOfSides(panel, level);
+  const note = panel.block("sides", "p", "ds-room ds-wide");
+  note.hidden = !wanted || !lack;
+  note.textContent = lack;
+  return wanted && !lack;
+}
+
+/** Why the lanes cannot be shown beside each other; empty if they can. */
+function lackOfSides({ name, inspector: { frames, store } }: Panel, level: Level): string {
   const recorded = LANES.every((lane) => {
     const frame = frames[lane];
-    return frame && hasLevel(frame, level) && !frame.lacks.includes(panel.name);
+    return frame && hasLevel(frame, level) && !frame.lacks.includes(name);
   });
+  if (!recorded) return "Only this lane was recorded for this view, so it is shown alone.";
   const apart = store.summary?.apart ?? "";
-  const note = panel.block("sides", "p", "ds-room ds-wide");
-  note.hidden = !wanted || (recorded && !apart);
-  note.textContent = recorded
-    ? apart + " This lane is shown alone."
-    : "Only this lane was recorded for this view, so it is shown alone.";
-  return wanted && recorded && !apart;
+  if (apart) return apart + " This lane is shown alone.";
+  return frames.a?.layers === frames.b?.layers
+    ? ""
+    : "The models of the lanes have different numbers of layers, so this lane is shown alone.";
 }

@@ -1,0 +1,33 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import type { Panel } from "../src/inspect/panel.ts";
+import { bothSides } from "../src/inspect/sides.ts";
+import type { Frame } from "../src/inspect/view.ts";
+import { frame } from "./inspected.ts";
+
+/** Whether both lanes are shown beside each other, and the note. */
+function sides(a: Partial<Frame>, b: Partial<Frame>, apart = ""): [boolean, string] {
+  const note = { hidden: true, textContent: "" };
+  const panel = {
+    name: "drift",
+    choice: () => "both",
+    block: () => note,
+    inspector: {
+      frames: { a: { ...frame(), ...a }, b: { ...frame(), ...b } },
+      store: { summary: { apart } },
+    },
+  } as unknown as Panel;
+  return [bothSides(panel), note.hidden ? "" : note.textContent];
+}
+
+test("both lanes are shown if both were recorded and can be compared", () => {
+  assert.deepEqual(sides({}, {}), [true, ""]);
+  assert.match(sides({}, { level: "steps" })[1], /^Only this lane was recorded/);
+  assert.deepEqual(sides({}, {}, "Other prompts.")[1], "Other prompts. This lane is shown alone.");
+});
+
+test("lanes whose models have other numbers of layers are not compared layer by layer", () => {
+  const [both, note] = sides({ layers: 8 }, { layers: 4 });
+  assert.equal(both, false);
+  assert.match(note, /different numbers of layers/);
+});
