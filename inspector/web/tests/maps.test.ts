@@ -4,7 +4,7 @@ import { gridOf, isWhole } from "../src/figures/cells.ts";
 import type { HeatSpec } from "../src/figures/spec.ts";
 import { figureRows } from "../src/figures/table.ts";
 import { windowed } from "../src/figures/zoom.ts";
-import { CellMap } from "../src/inspect/cell_map.ts";
+import { CellMap, largerBlocks } from "../src/inspect/cell_map.ts";
 import { mapParameters, partQuery, wholeQuery, type AxisSight } from "../src/inspect/map_query.ts";
 import type { Slice } from "../src/inspect/slice.ts";
 import { bytes } from "./inspected.ts";
@@ -139,4 +139,22 @@ test("the CSV of cells that are known one by one has one row for each", () => {
     ["5", "3", 3],
     ["6", "3", 4],
   ]);
+});
+
+test("maps that are joined in other ways are compared in the larger blocks of both", () => {
+  const joined = (high: number, wide: number): CellMap =>
+    new CellMap({
+      ...JOINED,
+      facts: {
+        rows: { from: 0, to: 4, factor: high },
+        columns: { from: 0, to: 6, factor: wide },
+        by: "maximum",
+      },
+    });
+  assert.equal(joined(2, 2).joinedAs(joined(2, 3)), undefined);
+  assert.deepEqual(largerBlocks(joined(2, 2), joined(1, 3), 6, 4), {
+    x: { from: 0, to: 6, factor: 3 },
+    y: { from: 0, to: 4, factor: 2 },
+  });
+  assert.equal(largerBlocks(joined(1, 1), joined(1, 1), 6, 4), undefined);
 });

@@ -90,3 +90,19 @@ export class CellMap {
     return alike && joined ? { x: { ...x, to: to.x }, y: { ...y, to: to.y } } : undefined;
   }
 }
+
+/**
+ * Blocks as large as the larger ones of two maps whose cells are joined in other ways, so that not
+ * every cell is read of maps that are large; undefined if neither joins cells.
+ */
+export function largerBlocks(
+  a: CellMap,
+  b: CellMap,
+  columns: number,
+  rows: number,
+): CellBlocks | undefined {
+  const x = Math.max(a.columns.factor, b.columns.factor);
+  const y = Math.max(a.rows.factor, b.rows.factor);
+  if (x === 1 && y === 1) return undefined;
+  return { x: { from: 0, to: columns, factor: x }, y: { from: 0, to: rows, factor: y } };
+}

@@ -2,7 +2,7 @@
 import type { Figure } from "../../figures/figure.ts";
 import type { HeatSpec } from "../../figures/spec.ts";
 import type { LaneName } from "../../race/messages.ts";
-import type { CellMap } from "../cell_map.ts";
+import { largerBlocks, type CellMap } from "../cell_map.ts";
 import { DRIFT, driftText } from "../codes.ts";
 import {
   decadesApart,
@@ -118,9 +118,10 @@ function own({ panel, first }: Scene, step: number): number {
 function drawSteps(scene: Scene): void {
   const { panel, quantity, first, count, a, b } = scene;
   const { layer } = panel.spot;
+  const alike = panel.inspector.store.parent ? undefined : a.joinedAs(b);
   panel.bothFigure("drift-steps-difference").show({
     ...shared(scene, (x, step) => apartAt(scene, "step", step, x)),
-    blocks: panel.inspector.store.parent ? undefined : a.joinedAs(b),
+    blocks: alike ?? largerBlocks(a, b, panel.frame.positions, count),
     title: `Drift of ${QUANTITY_NAMES[quantity]} in layer ${layer + 1}, B compared with A: step by position`,
     key: ["sd", a.key, b.key].join(),
     y: { name: "step", count, tick: (step) => String(first + step + 1) },
