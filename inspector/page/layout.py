@@ -29,6 +29,8 @@ from inspector.server.bundle import bundle_route
 from inspector.server.compressed_page import CompressedPage
 from inspector.server.gate import Gate
 
+QUEUE_PAUSE = 0.01  # seconds; with the millisecond of Gradio, an idle app uses 4 % of a processor
+
 
 class Page(gr.Blocks):
     """The page, with what serves it beside Gradio.
@@ -98,6 +100,7 @@ def build(
                 build_methods(handlers, examples and examples.parent / "results" / "results.json")
         demo.load(first_tab, None, tabs, **FLAG)
     demo.queue(max_size=64, default_concurrency_limit=16, api_open=False)
+    demo._queue.sleep_when_free = QUEUE_PAUSE
     return demo
 
 

@@ -1,9 +1,12 @@
 """The page as built: private listeners, distinct ids, no torch, nothing started by an import."""
 
+import asyncio
 import subprocess
 import sys
+from copy import copy
 
 import pytest
+from gradio import queueing
 
 from engine.advise.service import SearchService
 from engine.batch.service import BatchService
@@ -90,6 +93,27 @@ def test_paused_runs_leave_places_and_threads_to_others(demo):
     paused = RUNS["concurrency_limit"] - MAX_WAITING
     assert paused >= 100  # three classes that press Pause
     assert launch_options(demo)["max_threads"] >= RUNS["concurrency_limit"] + 64
+
+
+def test_an_idle_queue_looks_for_events_a_hundred_times_a_second(demo, monkeypatch):
+    """Gradio's own pause, a tenth of that, costs a processor 4 % for as long as the app runs."""
+    pauses = []
+
+    async def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise EndedError
+
+    monkeypatch.setattr(queueing.asyncio, "sleep", pause)
+    queue = copy(demo._queue)
+    queue.stopped = False
+    with pytest.raises(EndedError):
+        asyncio.run(queue.start_processing())
+    assert pauses == [0.01] * 3
+
+
+class EndedError(Exception):
+    """Ends a loop that has no end."""
 
 
 def loaded_after(statement, *modules):
