@@ -269,6 +269,7 @@ def test_no_race_is_shown_before_the_first_one_comes_and_the_reader_is_told_when
     race, said = page.locator("#ds-learn .ds").first, page.locator("[data-lesson-verdict]")
     with late(page):
         page.goto(f"{app.url}/?lesson=masks")
+        page.locator("#ds-learn [data-lesson=masks]").wait_for()  # a click before that is lost
         page.locator("[data-lesson-number]").fill("1")
         page.locator("[data-lesson-check]").click()
         said.get_by_text("is not here yet").wait_for()
