@@ -5,6 +5,7 @@ not need it.
 """
 
 import gc
+from collections import Counter
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,11 +21,27 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
-def pytest_collection_modifyitems(items):
-    """Repeat a browser test once after a time-out of the browser, and report that it was."""
+LONGEST = "test_new_method.py"  # one test that runs many others
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config):
+    """Deal the files in the order of the collected tests."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config, items):
+    """Repeat a browser test once after a time-out of the browser, and report that it was.
+
+    Where several processes share the files, those with many tests come first, and before them the
+    file that would leave the other processes without work if it came last.
+    """
     for item in items:
         if item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path.name != LONGEST, -tests[item.path]))
 
 
 def pytest_collection():
