@@ -23,6 +23,7 @@ from engine.tiny.network import NetworkShape
 HISTORY = "training.json"
 FIRST_FAMILY = ("short_problems", 1.0)  # of phases that name none
 LAYOUTS = {"llada": LLADA, "qwen2": LLAMA, "dream": LLAMA, "fast_dllm_v2": LLAMA}
+SHIFTED = ("dream", "fast_dllm_v2")  # masked families of which a row predicts the next position
 # The model_type in a folder's config.json, to its family.
 MODEL_TYPES = {
     "llada": "llada", "qwen2": "qwen2", "Dream": "dream", "Fast_dLLM_Qwen": "fast_dllm_v2",
@@ -54,10 +55,26 @@ def trained_families(phases: list[dict[str, Any]]) -> list[str]:
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """The phases of a model's training; empty if the folder is not of an embedded model."""
+    """The phases of a model's training; empty if the folder is not of an embedded model.
+
+    Raises ValueError naming the file if it is no list of phases.
+    """
     path = folder / HISTORY
-    found: list[dict[str, Any]] = json.loads(path.read_text("utf-8")) if path.exists() else []
+    if not path.exists():
+        return []
+    found = read_json(path, "folder")
+    if not isinstance(found, list) or not all(map(_is_phase, found)):
+        raise ValueError(f"folder: {path} was not written by `train export`; write it anew")
     return found
+
+
+def _is_phase(value: Any) -> bool:
+    """Whether a value has the parts of a phase that its readers need."""
+    return (
+        isinstance(value, dict)
+        and value.keys() >= {"recipe", "tokens", "step", "seconds", "curve"}
+        and isinstance(value["recipe"], dict)
+    )
 
 
 def read_family(folder: Path) -> str:
@@ -248,6 +265,9 @@ def _config(shape: NetworkShape, family: str, phases: list[dict[str, Any]]) -> d
     needed, block = "causal" if family == "qwen2" else "masked", recipe.get("block", 0)
     if recipe.get("kind", needed) != needed:
         raise ValueError(f"family: {family} needs a network that was trained with --kind {needed}")
+    shift = int(family in SHIFTED)
+    if needed == "masked" and recipe.get("shift", shift) != shift:
+        raise ValueError(f"family: {family} needs a network that was trained with --shift {shift}")
     if family == "fast_dllm_v2":
         return fast_dllm_v2_config(shape, block)
     if block:

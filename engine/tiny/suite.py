@@ -35,7 +35,18 @@ def problem(seed: int, shots: int = 0, family: str = DEFAULT_FAMILY) -> dict[str
 
 def families_by_model(folders: Mapping[str, Path]) -> dict[str, list[str]]:
     """The families that each model was trained on, read from its folder."""
-    return {name: trained_families(read_history(path)) for name, path in folders.items()}
+    return {name: trained_families(_history(path)) for name, path in folders.items()}
+
+
+def _history(folder: Path) -> list[dict[str, Any]]:
+    """The phases of a model's training; none if a file of that name is something else.
+
+    Any folder may be listed, and its model runs without a history.
+    """
+    try:
+        return read_history(folder)
+    except ValueError:
+        return []
 
 
 def known_families(trained: Mapping[str, Sequence[str]], model: str = "") -> list[str]:
@@ -91,7 +102,7 @@ def describe_suite(folders: Mapping[str, Path], families: Iterable[str]) -> dict
     `curve`, pairs of the training tokens so far (millions) and the loss. `limits`: what none of
     them can do.
     """
-    histories = {name: read_history(folder) for name, folder in folders.items()}
+    histories = {name: _history(folder) for name, folder in folders.items()}
     return {
         "families": [_family(name) for name in families],
         "models": [_model(name, phases) for name, phases in histories.items() if phases],

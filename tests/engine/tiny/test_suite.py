@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from engine.models.loading.families import embedded_models
 from engine.tiny import corpus
-from engine.tiny.suite import describe_suite
+from engine.tiny.export import read_history
+from engine.tiny.suite import describe_suite, families_by_model
 from tests.support.micro import ROOT
 
 
@@ -30,6 +33,23 @@ def test_training_is_summed_over_the_phases_and_the_families_are_of_the_last(tmp
         "name": "m", "families": ["lookup"], "tokens": 3_000_000, "minutes": (1, 1),
         "curve": [(1.0, 2.0), (2.0, 1.0), (3.0, 0.5)],
     }  # fmt: skip
+
+
+DAMAGED = ["", "{", "{}", "[3]", '[{"recipe": 5}]', '[{"tokens": 1}]']
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_training_json_of_something_else_is_no_history_of_a_listed_folder(tmp_path, text):
+    (tmp_path / "training.json").write_text(text)
+    assert families_by_model({"m": tmp_path}) == {"m": []}
+    assert describe_suite({"m": tmp_path}, ())["models"] == []
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_a_damaged_history_is_refused_with_the_name_of_its_file(tmp_path, text):
+    (tmp_path / "training.json").write_text(text)
+    with pytest.raises(ValueError, match=r"^folder: .*training\.json"):
+        read_history(tmp_path)
 
 
 def test_the_shipped_models_are_described():

@@ -96,10 +96,23 @@ def trained_blocks(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def shifted(trained, tmp_path_factory):
+    """The masked run, as if its rows had been trained to predict the next position."""
+    folder = tmp_path_factory.mktemp("shifted") / "run"
+    shutil.copytree(trained, folder)
+    state = torch.load(folder / "state.pt", weights_only=True)
+    state["phases"][-1]["recipe"]["shift"] = 1
+    torch.save(state, folder / "state.pt")
+    return folder
+
+
 @pytest.mark.parametrize("family", ["llada", "dream", "fast_dllm_v2"])
-def test_an_export_gives_the_logits_of_the_network(trained, trained_blocks, tmp_path, family):
+def test_an_export_gives_the_logits_of_the_network(
+    trained, shifted, trained_blocks, tmp_path, family
+):
     folder, block = tmp_path / "tiny", 16 if family == "fast_dllm_v2" else 0
-    run = trained_blocks if block else trained
+    run = {"llada": trained, "dream": shifted, "fast_dllm_v2": trained_blocks}[family]
     train("export", "--run", str(run), "--folder", str(folder), "--family", family)
     adapter = ModelPool({"tiny": folder}).load(RunSpec(model="tiny")).adapter
     network = Network(NetworkShape(vocab=tokenizer.VOCAB))
@@ -119,8 +132,13 @@ def test_an_export_gives_the_logits_of_the_network(trained, trained_blocks, tmp_
     assert (info.block_size, info.block_causal) == (block, block > 0)
 
 
-def test_a_network_is_exported_in_the_layouts_it_was_trained_for(trained, trained_blocks, tmp_path):
-    for run, family in ((trained, "fast_dllm_v2"), (trained_blocks, "dream"), (trained, "qwen2")):
+def test_a_network_is_exported_in_the_layouts_it_was_trained_for(
+    trained, shifted, trained_blocks, tmp_path
+):
+    for run, family in (
+        (trained, "fast_dllm_v2"), (trained_blocks, "dream"), (trained, "qwen2"),
+        (trained, "dream"), (shifted, "llada"),
+    ):  # fmt: skip
         with pytest.raises(SystemExit, match=r"^error: family: "):
             train("export", "--run", str(run), "--folder", str(tmp_path / "n"), "--family", family)
     assert not (tmp_path / "n").exists()
