@@ -130,6 +130,9 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     for name in ("spec", "model", "environment"):
         if not isinstance(meta.get(name), dict):
             raise ValueError(f"trace: meta.{name} is missing")
+    size = meta["spec"].get("block_length", 1)
+    if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
+        raise ValueError(f"trace: meta.spec.block_length should be 1 to {MAX_POSITIONS}")
     for name, kind in (("texts", list), ("answer", list), ("metrics", dict), ("message", str)):
         if not isinstance(meta.get(name, kind()), kind):
             raise ValueError(f"trace: meta.{name} should be a {kind.__name__}")

@@ -313,6 +313,12 @@ def test_json_names_an_unknown_array(trace):
     refused(json.dumps(document).encode(), "trace: field 'odd' is unknown; export it again")
 
 
+@pytest.mark.parametrize("size", [None, True, 0, -1, 2.5, "8", [], 2**40])
+def test_a_block_length_that_is_no_number_of_positions_is_refused(trace, size):
+    spec = trace.meta["spec"] | {"block_length": size}
+    refused(rewritten(trace, {}, spec=spec), "trace: meta.spec.block_length should be")
+
+
 def survives(data):
     """Fails where a document is neither read nor refused with a ValueError."""
     with suppress(ValueError):
