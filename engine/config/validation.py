@@ -11,14 +11,19 @@ from engine.config.knobs import Scalar
 
 MAX_NAME = 300
 MAX_STOPS, MAX_STOP_CHARS = 8, 100
+NOT_IN_NAMES = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of Unicode characters
 MIN_TEMPERATURE = 1e-3  # logits divided by less overflow
 
 
 def check_name(field: str, name: str) -> None:
-    """Raise ValueError if a name or the path of a model is too long or has control characters."""
+    """Raise ValueError if a name or the path of a model is too long or has control characters.
+
+    Characters that reorder a text or have no width (Cf) are such, and so are line separators: a
+    name with them looks like another one.
+    """
     if len(name) > MAX_NAME:
         raise ValueError(f"{field}: {len(name)} characters; at most {MAX_NAME}")
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+    if any(unicodedata.category(character) in NOT_IN_NAMES for character in name):
         raise ValueError(f"{field}: {name!r} holds a control character; type it again")
 
 
