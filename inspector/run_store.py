@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakSet
 
+from engine.core.control import LIFETIME_S
 from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.protocol import LANES, Control, Lane
 
 MIN_STORE_BYTES = 256_000_000
-LIFETIME_S = 6 * 3_600.0
 TRACE_BYTES = 24_000  # measured size of a trace beside its arrays, meta and pieces
 PIECE_BYTES = 113  # measured size of the bytes of a token id in memory, beside its arrays
 KNOWN_PROBLEMS = 2_000

@@ -9,10 +9,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-from engine.core.control import StoppedError
+from engine.core.control import LIFETIME_S, StoppedError
 from engine.core.events import QueueFullError, Waiting
 
-LIFETIME_S = 6 * 3_600.0  # after which a task that nobody used is dropped
 NOT_STARTED = ("new", "estimated")  # states of tasks that hold no results but an estimate
 E = TypeVar("E")
 T = TypeVar("T", bound="Task")

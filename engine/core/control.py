@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+LIFETIME_S = 6 * 3_600  # after which a run or a task that nobody used is dropped
 MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
 STOPPED = 130  # exit status of a command that was stopped, as shells give it after Control-C
 

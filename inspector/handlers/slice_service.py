@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from engine.core.control import LIFETIME_S
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers
 from inspector.protocol import LANES
@@ -23,9 +24,8 @@ GONE = "This run is no longer in memory. Run it again."
 MAX_QUERY = 1_000
 AT_ONCE = 2
 GZIP_LEVEL, GZIP_FROM = 1, 1_000
-KEPT_S = 6 * 3_600
 HEADERS = {
-    "Cache-Control": f"private, max-age={KEPT_S}, immutable",
+    "Cache-Control": f"private, max-age={LIFETIME_S}, immutable",
     "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
 }

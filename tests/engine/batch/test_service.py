@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine.batch import service, tasks
+from engine.batch import service
 from engine.batch.prompts import MAX_PROMPTS
 from engine.batch.runner import Finished
 from engine.batch.service import PLAIN, PUBLIC, BatchService
 from engine.batch.settings import plain_decoding
 from engine.config.spec import RunSpec
-from engine.core.control import Control
+from engine.core.control import LIFETIME_S, Control
 from engine.core.events import QueueFullError
 
 BASE = RunSpec(model="micro", prompt="", gen_length=8, block_length=8, steps=8)
@@ -210,7 +210,7 @@ def test_old_batches_are_dropped_and_the_newest_stays(session, monkeypatch):
     second = served.open(TEXT, BASE, DUAL)
     with pytest.raises(ValueError, match=r"^batch: it is no longer in memory"):
         served.get(first.id)
-    now[0] = tasks.LIFETIME_S + 1
+    now[0] = LIFETIME_S + 1
     assert served.get(second.id) is second
     for wrong in (None, [1], "x"):
         with pytest.raises(ValueError, match=r"^batch: it is no longer in memory"):
