@@ -19,10 +19,15 @@ def summary_table(record: RaceRecord, title: Title) -> str:
     """The table of lanes as CSV; a cell is empty if the race has no such fact."""
     lanes = record.started()
     found = compare.summarise(lanes, record.expected)
+    answers = compare.known_answers(len(lanes), record.expected, found["apart"])
     rows = []
     for i, (lane, trace) in enumerate(lanes.items()):
         row = {"lane": lane.upper(), "title": foreign.title(trace, title)}
-        row |= _lane(trace) | _accuracy(found, i) | (_beside_a(found) if lane == "b" else {})
+        row |= (
+            _lane(trace)
+            | _accuracy(found, i, answers[i])
+            | (_beside_a(found) if lane == "b" else {})
+        )
         rows.append([row.get(name) for name in SUMMARY])
     return written(list(SUMMARY), rows)
 
@@ -42,14 +47,12 @@ def _lane(trace: Trace) -> dict[str, Any]:
     )
 
 
-def _accuracy(found: Mapping[str, Any], place: int) -> dict[str, Any]:
+def _accuracy(found: Mapping[str, Any], place: int, expected: str | None) -> dict[str, Any]:
     """The answer of a lane and whether it is right; a number is one, also below 0."""
-    expected = found["expected"]
-    other = place > 0 and found["apart"] == foreign.OTHER_PROMPTS  # lane B had another problem
     number = None if expected is None else number_of(expected)
     return {
         "answer": found["numbers"][place],
-        "expected": None if other else expected if number is None else number,
+        "expected": expected if number is None else number,
         "right": _flag(found["right"][place]),
     }
 

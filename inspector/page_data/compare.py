@@ -72,6 +72,16 @@ def end_of_text_rule(trace: Trace) -> str:
     return rule if isinstance(rule, str) and rule in END_OF_TEXT else ""
 
 
+def known_answers(lanes: int, expected: str | None, apart: str) -> list[str | None]:
+    """The right answer of each lane, None if it is not known.
+
+    `expected` answers the prompt of the first lane. `apart` is why the lanes cannot be compared
+    (foreign.apart): the second one may have another prompt.
+    """
+    second = None if apart == foreign.OTHER_PROMPTS else expected
+    return [expected, second][:lanes]
+
+
 def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, Any]:
     """The summary of a race; a field is None if the race has no data for it.
 
@@ -88,10 +98,9 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
     numbers = [None if text is None or not of_number else final_number(text) for text in judged]
     apart = foreign.apart(*both) if len(both) == 2 else ""
     right = [
-        None if text is None or expected is None else is_right(text, expected) for text in judged
+        None if text is None or answer is None else is_right(text, answer)
+        for text, answer in zip(judged, known_answers(len(both), expected, apart), strict=True)
     ]
-    if apart == foreign.OTHER_PROMPTS:
-        right[1] = None  # `expected` answers the prompt of the first lane
     ids = [answer_ids(t) for t in both]
     known = [
         None if foreign.lacks(trace) or not whole else text_cost(trace, len(own))
