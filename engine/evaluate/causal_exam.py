@@ -38,8 +38,8 @@ def exam_spec(folder: Path) -> RunSpec:
     """Greedy autoregressive decoding of at most LENGTH tokens by the model in a folder."""
     return RunSpec.from_dict(
         {
-            "gen_length": LENGTH, "block_length": LENGTH, "steps": LENGTH, "eos": "fill_safe",
-            "unmasker": "autoregressive", "autoregressive.model": str(folder),
+            "model": str(folder), "gen_length": LENGTH, "block_length": LENGTH, "steps": LENGTH,
+            "eos": "fill_safe", "unmasker": "autoregressive", "autoregressive.model": str(folder),
         }
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.evaluate.__main__ import main
+from engine.evaluate.causal_exam import evaluate_causal
 from engine.evaluate.comparison import (
     _evaluate_one,
     prepare_worker,
@@ -313,6 +314,12 @@ def test_prompts_beyond_the_context_of_a_causal_model_are_refused():
     folder = str(ASSETS / "models" / "tiny-qwen2-digits")
     with pytest.raises(SystemExit, match=r"prompt: .* exceed the context of 1024"):
         engine_main(["causal-exam", "--folder", folder, "--shots", "40", "--problems", "1"])
+
+
+def test_the_row_of_the_causal_exam_names_the_model_that_was_examined():
+    folder = ASSETS / "models" / "tiny-qwen2-digits"
+    row = evaluate_causal(folder, exam_questions(1, 7, 0))
+    assert row["spec"]["model"] == row["spec"]["knobs"]["autoregressive.model"] == str(folder)
 
 
 def test_a_folder_that_cannot_be_read_ends_the_causal_exam_in_one_line():
