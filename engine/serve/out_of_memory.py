@@ -35,13 +35,20 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def out_of_memory_message(error: Exception, specs: Collection[RunSpec], models: ModelPool) -> str:
-    """The message of a failed run; if memory ran out, with remedies that apply to its specs."""
+    """The message of a failed run; if memory ran out, with remedies that apply to its specs.
+
+    If model or device cannot be read any more, as after some failures of a GPU, it has one remedy.
+    """
     if not is_out_of_memory(error):
         return f"The run failed: {error}. Change the settings or run it again."
     spec = max(specs, key=lambda one: one.gen_length)
+    try:
+        found = list(remedies(models.formats.known(spec), models))
+    except (ValueError, RuntimeError, OSError):
+        found = ["lower gen_length"]
     return (
         f"The device {spec.device} ran out of memory, and the run's memory was freed; "
-        f"{', or '.join(remedies(spec, models))}."
+        f"{', or '.join(found)}."
     )
 
 

@@ -338,8 +338,7 @@ class Session:
                 yield name, event
         except Exception as error:  # any failure is reported, and the lock is released
             reason = "memory" if is_out_of_memory(error) else "failed"
-            known = [self._models.formats.known(spec) for spec in specs.values()]
-            failure = out_of_memory_message(error, known, self._models)
+            failure = out_of_memory_message(error, specs.values(), self._models)
         finally:
             lock.release()
         if reason == "memory":

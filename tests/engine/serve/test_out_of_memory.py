@@ -77,6 +77,25 @@ def test_a_run_out_of_memory_ends_with_remedies_that_work(session, narrow):
     assert is_free(session)
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"), [(RuntimeError("device-side assert"), "failed"), (MemoryError(), "memory")]
+)
+def test_a_failure_is_reported_also_if_the_device_answers_no_more(
+    session, monkeypatch, error, reason
+):
+    def lost(*args):
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    def fail(self):
+        monkeypatch.setattr("engine.serve.number_format.free_bytes", lost)
+        raise error
+
+    monkeypatch.setattr(engine.serve.lane.Lane, "advance", fail)
+    end = list(session.run(replace(SPEC, dtype="auto")))[-1]
+    assert (end.reason, bool(end.message)) == (reason, True)
+    assert is_free(session)
+
+
 def test_memory_is_given_back_in_the_middle_of_a_race(session, held, monkeypatch):  # noqa: F811
     collected, advance, left = [], engine.serve.lane.Lane.advance, iter(range(5))
 

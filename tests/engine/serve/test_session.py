@@ -210,7 +210,8 @@ def test_the_allocator_is_set_when_a_model_is_loaded_and_not_by_each_run(checkpo
 def test_the_families_are_those_that_the_models_were_trained_on(session, tmp_path):
     assert session.families() == [("Chained word problems", "word_problems")]
     recipe = {"families": [["lookup", 2.0], ["balance", 1.0], ["word_problems", 1.0]]}
-    (tmp_path / "training.json").write_text(json.dumps([{"recipe": recipe}]))
+    phase = {"recipe": recipe, "tokens": 1, "step": 1, "seconds": 1.0, "curve": []}
+    (tmp_path / "training.json").write_text(json.dumps([phase]))
     folders = {"own": tmp_path, "other": tmp_path / "none"}
     known = ["word_problems", "balance", "lookup"]
     assert known_families(families_by_model(folders), "own") == known
