@@ -217,7 +217,7 @@ def test_the_families_are_those_that_the_models_were_trained_on(session, tmp_pat
     assert known_families(families_by_model(folders), "own") == known
     recipe = {"families": [["reversal", 1.0]]}
     (tmp_path / "none").mkdir()
-    (tmp_path / "none" / "training.json").write_text(json.dumps([{"recipe": recipe}]))
+    (tmp_path / "none" / "training.json").write_text(json.dumps([phase | {"recipe": recipe}]))
     trained = families_by_model(folders)
     assert known_families(trained, "other") == ["reversal"]
     for model in ("", "elsewhere"):
