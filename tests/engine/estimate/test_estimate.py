@@ -209,13 +209,6 @@ def test_the_order_of_commits_is_assumed_where_rows_depend_on_it(knobs, assumed)
     assert found["exact"] != assumed
 
 
-def test_a_run_of_more_forwards_than_are_estimated_is_refused():
-    spec = replace(SPEC, gen_length=1024, steps=1024)
-    name = "llada:layers=65,d=64,vocab=1024"
-    with pytest.raises(ValueError, match=r"^steps: with 65 layers this run has 66560 forwards"):
-        simulate(spec, Target(name, known_model(name), 8), Assumptions())
-
-
 @pytest.mark.parametrize(("order", "exact"), [("origin", False), ("entropy", True)])
 def test_counts_that_chance_decides_are_not_called_exact(order, exact):
     found = of(unmasker="dream", knobs={"dream.alg": order})
