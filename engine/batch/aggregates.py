@@ -91,13 +91,13 @@ class Aggregates:
         self._start(trace.layers)
         arrays = trace.arrays()
         histogram = _code_histogram(arrays, self.layers)
-        self._codes += histogram
         own = _own_commits(arrays, trace.steps)
         values = {
             "drift": _histogram_means(histogram), "above": _shares_above(histogram),
             "similarity": _similarity(trace), "error": _errors(arrays, self.layers),
             "scalars": _scalars(arrays, own), "experts": _expert_changes(arrays, self.layers),
         }  # fmt: skip
+        self._codes += histogram  # from here on nothing fails
         for name, moments in self._moments.items():
             moments.add(values[name])
         self._committed += np.bincount(np.minimum(own, MAX_TOKENS), minlength=MAX_TOKENS + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,8 @@ class Recordings:
     A run is recorded after it was timed, in a run of its own, so that no time contains a recording.
     With a `folder` the aggregates of each setting are kept there after each run, and an
     interrupted batch of the same prompts, settings, checkpoint and machine continues from them.
-    A damaged file is left out and its runs are recorded again.
+    A damaged file is left out and its runs are recorded again. `to_dict` may be called from another
+    thread while runs are added.
     """
 
     def __init__(self, level: str, folder: Path | None = None) -> None:
@@ -34,6 +36,7 @@ class Recordings:
         self.level = level
         self._folder = folder
         self._paths: dict[int, Path] = {}
+        self._lock = threading.Lock()  # no aggregates are read while a run is added to them
         self._found: dict[int, Aggregates] = {}
         self._problems: dict[int, str] = {}
         self._refused: set[int] = set()
@@ -84,16 +87,18 @@ class Recordings:
     def add(self, setting: int, key: str, trace: Trace) -> None:
         """Add a recorded run and keep the aggregates before returning."""
         found = self._found.setdefault(setting, Aggregates())
-        found.add(key, trace)
+        with self._lock:
+            found.add(key, trace)
         if setting in self._paths:
             write_atomically(self._paths[setting], found.to_bytes())
 
     def to_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """`level` and `settings`: a row for each of `names` with `name`, `problem`, aggregates."""
-        rows = [
-            {"name": name, "problem": self.problem(index)} | self.aggregates(index).to_dict()
-            for index, name in enumerate(names)
-        ]
+        with self._lock:
+            rows = [
+                {"name": name, "problem": self.problem(index)} | self.aggregates(index).to_dict()
+                for index, name in enumerate(names)
+            ]
         return {"level": self.level, "settings": rows}
 
 
