@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.utils import get_upload_folder
 
 from engine.trace.trace import Trace
 from inspector.files import export
@@ -19,6 +20,7 @@ from inspector.handlers.page_handlers import BUTTONS, Handlers, error_text, know
 from inspector.handlers.page_handlers import buttons as race_buttons
 from inspector.page_data import compare, messages
 from inspector.run_store import RaceRecord
+from inspector.server.upload_folder import EXPORTS
 
 KEPT_EXPORTS = 40
 PLAIN = "plain"
@@ -43,11 +45,18 @@ class FileService:
 
     def __init__(self, handlers: Handlers, examples: Path | None = None) -> None:
         self._handlers = handlers
-        self._folder = tempfile.TemporaryDirectory(prefix="driftscope-")
+        uploads = Path(get_upload_folder())
+        uploads.mkdir(parents=True, exist_ok=True)
+        self._folder = tempfile.TemporaryDirectory(prefix=EXPORTS, dir=uploads)
         self._exports: dict[Path, str] = {}  # the visitor of each, the oldest first
         self._lock = threading.Lock()
         self._methods = examples / "methods" if examples else None
         self._trace = export.cached_reader(self._methods or Path())
+
+    @property
+    def folder(self) -> Path:
+        """The folder of all exports. Gradio may serve its files, and need not copy them."""
+        return Path(self._folder.name)
 
     def export(self, request: gr.Request, run_id: Any) -> tuple[list[str] | None, str]:
         """Write the race of an id to files; returns their paths, or None, and a note."""
@@ -61,7 +70,11 @@ class FileService:
         try:
             return export.write_race(record, folder, catalog.title, caches, limit), READY
         except ValueError as error:
-            return None, f"Not exported. {error_text(error)}"
+            said = error_text(error)
+        except OSError as error:
+            said = f"The files cannot be written ({error.strerror}). Try again later."
+        shutil.rmtree(folder, ignore_errors=True)
+        return None, f"Not exported. {said}"
 
     def _new_folder(self, who: str) -> Path:
         """A folder for a visitor's export.
@@ -69,8 +82,8 @@ class FileService:
         The visitor's exports but the last one are deleted, and of all visitors' those that are
         older than the last KEPT_EXPORTS.
         """
-        folder = Path(self._folder.name) / secrets.token_hex(8)
-        folder.mkdir()
+        folder = self.folder / secrets.token_hex(8)
+        folder.mkdir(parents=True)  # empty folders may have been removed
         with self._lock:
             own = [path for path, owner in self._exports.items() if owner == who]
             self._exports[folder] = who

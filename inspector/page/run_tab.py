@@ -213,6 +213,7 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
             )
             ready = gr.Button("Prepare files", elem_id="ds-export")
             made = gr.File(label="Files", file_count="multiple", interactive=False, visible=False)
+            made.GRADIO_CACHE = str(files.folder)  # no second copy beside the uploads
             said = note("ds-export-note")
         with gr.Column(min_width=280):
             gr.Markdown(

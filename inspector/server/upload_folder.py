@@ -1,4 +1,7 @@
-"""The folder of uploads: the bytes in it, and the removal of stale files."""
+"""The folder of uploads: the bytes in it, and the removal of stale files.
+
+Gradio serves files of this folder alone, so that exports lie there too, in a folder EXPORTS.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 
 STALE_S = 3_600
 REMEMBERED_S = 5.0
+EXPORTS = "exports-"  # start of the name of a folder of exports; its files are no uploads
 OWN_NAME = "driftscope-uploads"  # of the folder that the app gives Gradio unless one is set
 
 
@@ -42,22 +46,25 @@ class UploadFolder:
 def clean(folder: Path, now: float, own: bool) -> int:
     """Remove the stale files of the folder; returns the bytes of the others and of the folders.
 
+    Exports are not counted.
+
     A file is stale if it is older than STALE_S seconds and is the rest of an interrupted upload or,
     if the folder is this app's `own`, any file. Of its own folder, empty folders of that age are
     removed too. Gradio's default folder is shared with other apps.
     """
-    held = 0
+    held, exports = 0, str(folder / EXPORTS)
     for place, folders, files in os.walk(folder, topdown=False):
-        top = place == str(folder)
+        top, counted = place == str(folder), not place.startswith(exports)
         with suppress(OSError):  # Gradio and the handlers remove files at the same time
             found = os.lstat(place)  # before files are removed, which makes it young
-            held += 0 if top else found.st_size
+            held += found.st_size if counted and not top else 0
             links = [name for name in folders if os.path.islink(os.path.join(place, name))]
             for name in [*files, *links]:
-                held += _kept_bytes(os.path.join(place, name), now, top, own)
+                kept = _kept_bytes(os.path.join(place, name), now, top, own)
+                held += kept if counted else 0
             if own and not top and now - found.st_ctime > STALE_S:
                 os.rmdir(place)  # an error if files are left
-                held -= found.st_size
+                held -= found.st_size if counted else 0
     return held
 
 

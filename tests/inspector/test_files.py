@@ -1,6 +1,8 @@
 """What visitors take away and bring back, and the recorded runs that the app holds."""
 
+import errno
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -8,8 +10,10 @@ import pytest
 from engine.config.run_card import race_of
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
+from inspector.files import export
 from inspector.handlers.file_service import RECORDED, FileService
 from inspector.run_store import RaceRecord
+from inspector.server.upload_folder import STALE_S, clean
 from tests.inspector.conftest import small_race
 
 
@@ -132,12 +136,41 @@ def test_a_visitors_exports_are_dropped_and_not_those_of_another(files):
     assert other.exists()
 
 
+def test_exports_lie_where_gradio_serves_them_and_are_no_uploads(
+    handlers, traces, request_of, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    handlers.store.put(record := RaceRecord(traces=traces, state="done"))
+    files = FileService(handlers)
+    paths, _ = files.export(request_of(), record.run_id)
+    assert all(Path(path).is_relative_to(tmp_path) for path in paths)
+    assert clean(tmp_path, time.time(), own=True) == 0
+    clean(tmp_path, time.time() + STALE_S + 9, own=True)
+    assert not files.folder.exists()
+    assert files.export(request_of(), record.run_id)[0]  # the folder is made again
+
+
 def test_an_export_that_is_too_large_says_so(handlers, traces, request_of, monkeypatch):
     handlers.store.put(record := RaceRecord(traces=traces, state="done"))
     monkeypatch.setattr(handlers.form.catalog, "trace_bytes", 1_000_000)
-    paths, note = FileService(handlers).export(request_of(), record.run_id)
+    paths, note = (files := FileService(handlers)).export(request_of(), record.run_id)
     assert paths is None
     assert note.startswith("Not exported. Lane A, trace: ")
+    assert not any(files.folder.iterdir())
+
+
+def test_an_export_to_a_full_disk_says_so(files, handlers, traces, request_of, monkeypatch):
+    handlers.store.put(record := RaceRecord(traces=traces, state="done"))
+
+    def full(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(export, "write_race", full)
+    assert files.export(request_of(), record.run_id) == (
+        None,
+        "Not exported. The files cannot be written (No space left on device). Try again later.",
+    )
+    assert not any(files.folder.iterdir())
 
 
 def test_what_is_exported_is_the_race_that_is_shown(files, handlers, small, request_of):
