@@ -98,14 +98,21 @@ def replace_section(document: str, text: str, name: str) -> str:
     return before + start + text + end + after
 
 
+def check_section(file: Path, name: str) -> None:
+    """Raise ValueError naming the file if it cannot be read or has no section `name`."""
+    _replaced(file, "", name)
+
+
 def update_section(file: Path, text: str, name: str) -> None:
     """Replace the section `name` of a file.
 
-    Raises ValueError naming the file if it cannot be read or a mark is missing, OSError if it
-    cannot be written.
+    Raises ValueError as `check_section`, OSError if the file cannot be written.
     """
+    write_atomically(file, _replaced(file, text, name).encode())
+
+
+def _replaced(file: Path, text: str, name: str) -> str:
     try:
-        changed = replace_section(file.read_text("utf-8"), text, name)
+        return replace_section(file.read_text("utf-8"), text, name)
     except (OSError, ValueError) as error:
         raise ValueError(f"{file}: {error}") from None
-    write_atomically(file, changed.encode())

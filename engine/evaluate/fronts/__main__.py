@@ -49,7 +49,7 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, make_out
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, read_json, write_atomically
-from engine.core.tables import RESULTS_README, update_section
+from engine.core.tables import RESULTS_README, check_section, update_section
 from engine.distributed.processes import Processes
 from engine.evaluate.fronts.bar import BUDGET, method_row
 from engine.evaluate.fronts.further import settings_to_judge, with_further
@@ -61,7 +61,7 @@ from engine.serve import environment
 from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.tiny.corpus import exam_questions
-from engine.tiny.suite import DEFAULT_FAMILY, families_by_model, known_families
+from engine.tiny.suite import families_by_model, known_families
 
 COMMAND = "python -m engine fronts"
 SHOTS = 0  # worked examples before each problem, as in the tables of accuracy
@@ -81,9 +81,7 @@ OF_A_DOCUMENT = {
 OF_A_SEARCH = ("caches", "held_out", "candidates", "keep", "seed")  # flags
 
 
-def requests(
-    args: argparse.Namespace, info: ModelInfo, family: str = DEFAULT_FAMILY
-) -> Iterator[AdviceRequest]:
+def requests(args: argparse.Namespace, info: ModelInfo, family: str) -> Iterator[AdviceRequest]:
     """The request of each method for a model, on problems of a family.
 
     Raises ValueError naming the flag or the cache.
@@ -206,6 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if args.publish and args.model not in folders:
             raise ValueError(f"--publish: {args.model} is not an embedded model")
+        if args.publish:
+            check_section(RESULTS_README, _section_name(args.model))  # before hours of work
         if args.model not in folders and Path(args.model).is_dir():
             folders, args.model = folders | {"model": Path(args.model)}, "model"
         if args.further is not None:
@@ -261,7 +261,11 @@ def _publish(document: Mapping[str, Any], text: str) -> None:
     name, results = document["model"], ASSETS / "results"
     write_atomically(results / f"fronts-{name}.json", _as_json(document))
     write_atomically(results / f"fronts-{name}.svg", svg(document).encode())
-    update_section(RESULTS_README, text, f"fronts of {name}")
+    update_section(RESULTS_README, text, _section_name(name))
+
+
+def _section_name(model: str) -> str:
+    return f"fronts of {model}"
 
 
 def _say_time(session: Session, asked: Sequence[AdviceRequest]) -> None:

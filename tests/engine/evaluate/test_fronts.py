@@ -17,10 +17,13 @@ from engine.batch.prompts import Prompt
 from engine.batch.settings import NamedSpec, with_fields
 from engine.config.spec import RunSpec
 from engine.core.control import STOPPED
+from engine.core.files import ASSETS
+from engine.core.tables import check_section
 from engine.evaluate.fronts import __main__ as fronts
 from engine.evaluate.fronts.bar import BUDGET, compared, method_row
 from engine.evaluate.fronts.further import PLAIN, settings_to_judge, with_further
 from engine.evaluate.fronts.text import section, svg
+from engine.models.loading.families import embedded_models
 from engine.tiny import corpus
 from tests.support.micro import model_of
 
@@ -290,6 +293,19 @@ def test_results_of_a_folder_are_not_published(checkpoint, tmp_path):
     flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--publish"]
     with pytest.raises(SystemExit, match=r"--publish: .* is not an embedded model"):
         fronts.main(flags)
+
+
+def test_a_missing_section_is_told_before_the_work(tmp_path, monkeypatch):
+    (tmp_path / "README.md").write_text("")
+    monkeypatch.setattr(fronts, "RESULTS_README", tmp_path / "README.md")
+    monkeypatch.setattr(fronts, "requests", pytest.fail)
+    with pytest.raises(SystemExit, match=r"README.md: <!-- fronts of tiny-block --> is missing"):
+        fronts.main(["--model", "tiny-block", "--out", str(tmp_path), "--publish"])
+
+
+@pytest.mark.parametrize("model", embedded_models(ASSETS))
+def test_the_results_have_a_section_for_every_embedded_model(model):
+    check_section(ASSETS / "results" / "README.md", f"fronts of {model}")
 
 
 def test_each_model_has_its_own_results(tmp_path, monkeypatch):
