@@ -14,6 +14,7 @@ from inspector.handlers.api import refused
 from inspector.handlers.page_handlers import MAX_HZ, Handlers
 from inspector.protocol import Task, Tasks
 from inspector.server.throttle import coalesce
+from inspector.server.unread_messages import check_read
 
 T = TypeVar("T", bound=Task)
 
@@ -45,12 +46,14 @@ class TaskEndpoints(Generic[T]):
     ) -> Iterator[dict[str, Any]]:
         """The `message` of the events of `work`, which is called with a control of its own.
 
-        A caller stops the work by cancelling the call, which closes the stream.
+        A caller stops the work by cancelling the call, which closes the stream, or by not reading
+        it.
         """
         control = self._handlers.controls.new()
         try:
             with closing(work(control)) as events:  # type: ignore[type-var]
                 for some in coalesce(events, MAX_HZ):
+                    check_read()
                     yield message(some)
         except (GeneratorExit, gr.Error):
             raise

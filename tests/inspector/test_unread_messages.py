@@ -1,0 +1,59 @@
+"""Calls whose stream nobody reads are stopped."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import gradio as gr
+import httpx
+import pytest
+from gradio_client import Client
+
+from inspector.server import unread_messages
+from inspector.server.unread_messages import check_read
+
+MESSAGES = 100
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """The address of a page with an endpoint that streams, and how its calls end."""
+    monkeypatch.setattr(unread_messages, "MOST_UNREAD", 10)
+    ended, over = [], threading.Event()
+
+    def stream(number: int) -> Iterator[int]:
+        try:
+            for i in range(MESSAGES):
+                check_read()
+                yield i
+                time.sleep(0.02)
+            ended.append(None)
+        except gr.Error as error:
+            ended.append(error.message)
+            raise
+        finally:
+            over.set()
+
+    with gr.Blocks(analytics_enabled=False) as page:
+        gr.api(stream, api_name="stream")
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, ssr_mode=False)
+    yield url, ended, over
+    page.close()
+
+
+def test_a_call_whose_stream_is_not_read_is_stopped(served):
+    url, ended, over = served
+    httpx.post(f"{url}gradio_api/call/stream", json={"data": [1]}).raise_for_status()
+    assert over.wait(20)
+    assert ended == ["call: nobody reads its stream; it was stopped"]
+
+
+def test_a_call_whose_stream_is_read_goes_on_to_its_end(served):
+    url, ended, _ = served
+    job = Client(url, verbose=False).submit(1, api_name="/stream")
+    assert job.result(30) == MESSAGES - 1
+    assert ended == [None]
+
+
+def test_outside_of_a_listener_nothing_is_unread():
+    assert unread_messages.unread_messages() == 0
