@@ -354,8 +354,8 @@ class Handlers:
 
 def _whole(number: Any, least: int, most: int) -> int:
     """A number from the page as an integer within limits; `least` if it is none."""
-    finite = type(number) in (int, float) and math.isfinite(number)
-    return min(max(int(number), least), most) if finite else least
+    known = type(number) is int or (type(number) is float and math.isfinite(number))
+    return int(min(max(number, least), most)) if known else least
 
 
 def _fitted(problem: Mapping[str, Any], block_length: Any) -> list[Any]:

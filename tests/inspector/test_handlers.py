@@ -238,6 +238,7 @@ def test_dice_and_examples_know_their_answers(handlers, session):
     assert handlers.known_problems.expected(prompt) is not None
     assert handlers.new_problem(2, None, 16)[0] != handlers.new_problem(2, None, 16)[0]
     assert isinstance(handlers.new_problem(None, ["x"], None)[0], str)
+    assert isinstance(handlers.new_problem(10**400, None, -(10**400))[0], str)
     example = session.examples()[0]
     assert handlers.example(example["label"], 16)[0] == example["prompt"]
     assert handlers.known_problems.expected(example["prompt"]) == example["answer"]
