@@ -18,6 +18,7 @@ from threading import Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from engine.core.control import STOPPED
 from engine.core.files import ASSETS
 from engine.core.zero_gpu import on_zero
 from inspector.server.upload_folder import OWN_NAME
@@ -59,17 +60,28 @@ class Settings:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Settings:
-        """Read the settings from environment variables."""
+        """Read the settings from environment variables.
+
+        Raises ValueError naming DRIFTSCOPE_MODELS for a folder `~USER` of an unknown user.
+        """
         cache = environment.get("HF_HUB_CACHE")
         names = environment.get("DRIFTSCOPE_PRELOAD", "").split(",")
         folders = filter(None, environment.get("DRIFTSCOPE_MODELS", "").split(os.pathsep))
         return cls(
-            folders=tuple(Path(part).expanduser() for part in folders),
+            folders=tuple(map(_listed_folder, folders)),
             public=bool(environment.get("SPACE_ID")),
             cache=Path(cache).expanduser() if cache else None,
             preload=tuple(name.strip() for name in names if name.strip()),
             zero=on_zero(environment),
         )
+
+
+def _listed_folder(given: str) -> Path:
+    """A folder of DRIFTSCOPE_MODELS as a whole path, which has a name, also of `.`."""
+    try:
+        return Path(os.path.abspath(Path(given).expanduser()))
+    except RuntimeError as error:
+        raise ValueError(f"DRIFTSCOPE_MODELS: {given}: {error} Write its whole path.") from None
 
 
 def make_session(settings: Settings) -> Session:
@@ -80,7 +92,8 @@ def make_session(settings: Settings) -> Session:
 
     folders = embedded_models(ASSETS)
     for folder in settings.folders:
-        folders.setdefault(folder.name, folder)
+        if folders.setdefault(folder.name, folder) != folder:
+            log.warning("%s is not listed: another model has its name; rename it", folder)
     return Session(folders, Hub(settings.cache), settings.public)
 
 
@@ -182,6 +195,8 @@ def main() -> None:
         while page.is_running:
             time.sleep(1)  # a signal ends it at once
     except KeyboardInterrupt:
+        pass
+    finally:
         RunLock(session.queue).acquire(LAST_STEP)  # no run computes then, and none begins
         close(page)
 
@@ -195,8 +210,10 @@ def end(stop_runs: Callable[[], None], number: int, frame: FrameType | None) -> 
 def close(page: Page) -> None:
     """Close the page, and its visitors' connections without an entry in the log for each.
 
-    Gradio would wait five seconds for them.
+    Gradio would wait five seconds for them. A page that was not opened is left.
     """
+    if not page.is_running:
+        return
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     if page.server:
         page.server.force_exit = True
@@ -222,4 +239,9 @@ def zero_decorator() -> Any:
 
 if __name__ == "__main__":
     command_line().parse_args()
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # before the page was open
+        raise SystemExit(STOPPED) from None
+    except (ValueError, OSError) as error:  # a setting that is impossible, a port that is in use
+        raise SystemExit(f"error: {error}") from None

@@ -37,6 +37,37 @@ def test_what_the_environment_says():
     )
 
 
+def test_a_listed_folder_has_a_name_and_a_user_that_exists(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert Settings.of({"DRIFTSCOPE_MODELS": "."}).folders == (tmp_path,)
+    with pytest.raises(ValueError, match=r"^DRIFTSCOPE_MODELS: ~nobody-here/x: .* whole path"):
+        Settings.of({"DRIFTSCOPE_MODELS": "~nobody-here/x"})
+
+
+def test_a_folder_whose_name_is_taken_is_told(tmp_path, caplog):
+    folders = [write_checkpoint(tmp_path / part / "micro") for part in "ab"]
+    session = app.make_session(Settings(tuple(folders)))
+    assert [row["name"] for row in session.catalog()["models"]].count("micro") == 1
+    assert f"{folders[1]} is not listed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [({"DRIFTSCOPE_MODELS": "~nobody-here/x"}, "DRIFTSCOPE_MODELS: ~nobody-here/x"),
+     ({"DRIFTSCOPE_PRELOAD": "nope"}, "model: 'nope' is unknown"),
+     ({"GRADIO_SERVER_NAME": "999.1.1.1"}, "Cannot find empty port")],
+    ids=["folder", "preload", "address"],
+)  # fmt: skip
+def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_path):
+    ended = subprocess.run(
+        [sys.executable, app.__file__], capture_output=True, text=True, timeout=120,
+        env=os.environ | {"GRADIO_TEMP_DIR": str(tmp_path)} | environment,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith(f"error: {said}")
+    assert "Traceback" not in ended.stderr
+
+
 def test_the_app_describes_its_environment_variables_and_refuses_arguments():
     def run(word):
         return subprocess.run([sys.executable, app.__file__, word], capture_output=True, text=True)
