@@ -99,6 +99,15 @@ def synchronized_time(device: torch.device) -> float:
     return time.perf_counter()
 
 
+@cache
+def capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all captures on a GPU.
+
+    That of `torch.cuda.graph` belongs to the GPU of the first capture of the process.
+    """
+    return torch.cuda.Stream(device)
+
+
 def reset_peak_memory(device: torch.device) -> None:
     """Restart `peak_memory`; on a CPU for the whole process, if the system allows it."""
     if device.type == "cuda":

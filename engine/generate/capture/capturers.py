@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from engine.core.device import capture_stream
 from engine.core.zero_gpu import on_zero
 from engine.generate.capture.tape import Tape
 from engine.models.base import ModelAdapter, has_hooks
@@ -53,14 +54,15 @@ class CudaCapturer:
     def capture(self, call: Call) -> tuple[Sequence[Tensor], Call | None]:
         """Record the kernels of the call, then launch them; replays return the same tensors."""
         graph = torch.cuda.CUDAGraph()
-        try:
-            with (
-                torch.cuda.device(self._device),
-                torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
-            ):
-                out = call()
-        except Exception as error:  # out of memory, or an operation that cannot be captured
-            raise CaptureError(str(error)) from error
+        mode = "thread_local"  # other threads may use the GPU
+        with torch.cuda.device(self._device):
+            stream, before = capture_stream(self._device), torch.cuda.current_stream(self._device)
+            try:
+                with torch.cuda.graph(graph, self._pool, stream, capture_error_mode=mode):
+                    out = call()
+            except Exception as error:  # out of memory, or an operation that cannot be captured
+                torch.cuda.set_stream(before)  # torch stays on its own if it cannot end the capture
+                raise CaptureError(str(error)) from error
 
         def replay() -> Sequence[Tensor]:
             graph.replay()

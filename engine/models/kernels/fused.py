@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.core.device import free_memory, synchronized_time
+from engine.core.device import capture_stream, free_memory, synchronized_time
 from engine.models.base import ModelAdapter, has_hooks
 from engine.models.kernels.choice import TORCH, Fused, fastest
 from engine.models.kernels.fused_trials import Operation, trials
@@ -99,8 +99,10 @@ def _repeated(operation: Operation, operands: tuple[Any, ...]) -> Callable[[], N
     if device.type == "cuda":
         graph = torch.cuda.CUDAGraph()
         mode = "thread_local"  # other threads may use the GPU
-        with torch.cuda.device(device), torch.cuda.graph(graph, capture_error_mode=mode):
-            _call(operation, operands)
+        with torch.cuda.device(device):
+            stream = capture_stream(device)
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode=mode):
+                _call(operation, operands)
         replay = graph.replay
 
     def run() -> None:

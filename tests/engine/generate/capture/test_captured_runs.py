@@ -1,5 +1,6 @@
 """Captured forwards in whole runs: on a trained model, in a lane, in the benchmark, on a GPU."""
 
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,8 +10,14 @@ import torch
 
 from engine.bench.trial import Case, dry_run, run_once, step_seconds
 from engine.config.spec import RunSpec
+from engine.core.device import capture_stream
 from engine.core.events import RunFinished
-from engine.generate.capture.capturers import CudaCapturer, TapeCapturer, make_capturer
+from engine.generate.capture.capturers import (
+    CaptureError,
+    CudaCapturer,
+    TapeCapturer,
+    make_capturer,
+)
 from engine.generate.loop import Denoiser, denoise
 from engine.serve.lane import Lane
 from engine.serve.loaded_model import make_job, prompt_ids
@@ -69,6 +76,57 @@ def adapter(device="cuda", **more):
     leaf = SimpleNamespace(**more)
     info = SimpleNamespace(experts=None)
     return SimpleNamespace(device=torch.device(device), modules=lambda: [leaf], info=info)
+
+
+class FakeCuda:
+    """What a capturer uses of torch.cuda; `failing` captures cannot be ended."""
+
+    def __init__(self, monkeypatch, failing=False):
+        self.streams, self.graphs, self.set = [], [], []
+
+        @contextmanager
+        def graph(made, pool, stream, capture_error_mode):
+            self.graphs.append(stream)
+            yield
+            if failing:
+                raise RuntimeError("capture was invalidated")
+
+        def stream(device):
+            self.streams.append(str(device))
+            return f"stream of {device}"
+
+        fakes = {
+            "graph_pool_handle": lambda: (0, 0), "graph": graph, "Stream": stream,
+            "CUDAGraph": lambda: SimpleNamespace(replay=lambda: None),
+            "device": lambda device: nullcontext(),
+            "current_stream": lambda device: f"before {device}", "set_stream": self.set.append,
+        }  # fmt: skip
+        for name, fake in fakes.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
+        capture_stream.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def no_fake_stream_is_kept():
+    yield
+    capture_stream.cache_clear()
+
+
+def test_captures_of_each_gpu_have_a_stream_of_that_gpu(monkeypatch):
+    fake = FakeCuda(monkeypatch)
+    for name in ("cuda:0", "cuda:1", "cuda:1"):
+        out, replay = CudaCapturer(torch.device(name)).capture(list)
+        assert out == replay() == []
+    assert fake.streams == ["cuda:0", "cuda:1"]
+    assert fake.graphs == ["stream of cuda:0", *["stream of cuda:1"] * 2]
+    assert not fake.set
+
+
+def test_a_capture_that_cannot_end_gives_its_thread_the_stream_back(monkeypatch):
+    fake = FakeCuda(monkeypatch, failing=True)
+    with pytest.raises(CaptureError, match="invalidated"):
+        CudaCapturer(torch.device("cuda:1")).capture(list)
+    assert fake.set == ["before cuda:1"]
 
 
 def test_forwards_are_captured_unless_something_prevents_it(monkeypatch):
