@@ -52,7 +52,8 @@ class Assumptions:
 class AssumedUnmasker(Unmasker):
     """Commits `tokens` tokens a forward on average, from left to right, at least one.
 
-    With `reach`, that many of the first masks may be committed, also beyond the block.
+    With `reach`, that many of the first masks may be committed, also beyond the block; else the
+    candidates of `rule`, or all masks of the block.
     """
 
     name: ClassVar[str] = "assumed"
@@ -60,6 +61,7 @@ class AssumedUnmasker(Unmasker):
 
     tokens: float = 1.0
     reach: int = 0
+    rule: Unmasker | None = None
 
     def __post_init__(self) -> None:
         """Nothing to check: the fields are not knobs."""
@@ -72,11 +74,15 @@ class AssumedUnmasker(Unmasker):
     ) -> None:
         """No token is committed yet."""
         self._due, self._spent = 0.0, 0
+        if self.rule is not None:
+            self.rule.start(run, steps_per_block, progress)
 
     def candidate_positions(
         self, masked: np.ndarray, block: slice, logits_end: np.ndarray
     ) -> np.ndarray:
-        """The masks of the block, or the first `reach` masks."""
+        """The masks that may be committed."""
+        if self.rule is not None:
+            return self.rule.candidate_positions(masked, block, logits_end)
         if not self.reach:
             return super().candidate_positions(masked, block, logits_end)
         near = np.cumsum(masked, 1) <= self.reach
@@ -100,7 +106,7 @@ def assumed_unmasker(spec: RunSpec, tokens: float) -> Unmasker:
     if not unmasker.confidence_decides:
         return unmasker
     if not unmasker.guided:
-        return AssumedUnmasker(tokens=tokens)
+        return AssumedUnmasker(tokens=tokens, rule=unmasker)
     wide = spec.gen_length if getattr(unmasker, "multi_chunk", True) else unmasker.block  # type: ignore[attr-defined]
     return AssumedUnmasker(tokens=tokens, reach=wide)
 

@@ -38,6 +38,10 @@ class ClassifierFreeGuidance:
         """Whether a step runs the unconditional branch."""
         return self._policy.guides(step)
 
+    def nbytes(self) -> int:
+        """Bytes of the gap that is kept between steps."""
+        return 0 if self._gap is None else self._gap.nbytes
+
     def mix(self, view: StepView, z: Tensor, unconditional: Callable[[int], Tensor]) -> Tensor:
         """Guided logits [B, n, V] of `view.needs` from the conditional `z`.
 

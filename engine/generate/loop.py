@@ -73,8 +73,9 @@ class Denoiser:
         self._reset()
 
     def cached_bytes(self) -> int:
-        """Bytes in the caches of all branches and of the guider."""
-        return sum(b.store.nbytes() for b in self.branches) + self.job.unmasker.cached_bytes()
+        """Bytes in the caches of all branches, of their guidance and of the guider."""
+        stored = sum(b.store.nbytes() for b in self.branches)
+        return stored + self._guidance.nbytes() + self.job.unmasker.cached_bytes()
 
     def answer_length(self, sequence: int) -> int:
         """Positions of a sequence's answer before its stop, all of them without one.

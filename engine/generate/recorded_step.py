@@ -131,7 +131,10 @@ class RecordedStep:
             columns = dict(
                 zip(columns, (arrays[f"proposal_{n}"][rows] for n in names), strict=True)
             )
-        double = trace.meta["spec"].get("dtype") == "float64"
+        double = (
+            trace.meta["spec"].get("dtype") == "float64"
+            or trace.meta["model"].get("double_confidence") is True
+        )
         return cls(positions, top_ids, top_probs, **columns, complete=complete, double=double)
 
     def only(self, wanted: np.ndarray) -> RecordedStep:

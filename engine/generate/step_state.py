@@ -118,9 +118,9 @@ class StepViewBuilder:
         needs, real = from_mask(rows if watched is None else watched)
         if watched is not None:
             real &= np.take_along_axis(rows, needs, 1)
-        # A finished sequence reads a row that another needs: a policy may plan no other rows.
+        # A finished sequence reads the first row that another needs: a policy may plan no others.
         finished = ~real.any(1)
-        needs[finished] = block.stop - 1 if finished.all() else needs[~finished][0, 0]
+        needs[finished] = block.stop - 1 if finished.all() else needs[~finished].min()
         device, left = self.canvas.device_ids.device, undecided[:, block].sum(1)
         state = HostState(masked, needs)
         return self._build(upload(masked, device), upload(needs, device), real, left, state, order)

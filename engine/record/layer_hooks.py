@@ -36,14 +36,17 @@ class LayerHooks:
     def project(
         self, layer: int, names: str, x: Tensor, rows: Rows, length: int, heads: slice | None = None
     ) -> tuple[Tensor, ...]:
-        """As `inner`; notes K and V of all heads, and queries that include head 0."""
+        """As `inner`; notes copies of K and V of all heads, and of queries that include head 0.
+
+        The results are views of whole projections, which a note would keep in memory.
+        """
         out = self.inner.project(layer, names, x, rows, length, heads)
         for name, values in zip(names, out, strict=True):
             if name == "q" and (heads is None or heads.start == 0):
-                if self._note("q0", layer, values[:, :, 0]):
+                if self._note("q0", layer, values[:, :, 0].contiguous()):
                     self._notes.query_rows[layer] = rows
             elif name != "q" and heads is None and name not in self._stored:
-                self._note(name, layer, values)
+                self._note(name, layer, values.contiguous())
         return out
 
     def attend(self, layer: int, *operands: Any) -> Tensor:

@@ -92,8 +92,8 @@ def _drop_old_files(folder: Path) -> None:
 
 
 def _packed(proxies: list[Proxy]) -> bytes:
-    biases = [p.bias for p in proxies if p.bias is not None]
-    tensors = {"weight": torch.stack([p.weight for p in proxies])}
+    biases = [p.bias.cpu() for p in proxies if p.bias is not None]  # layers may be on several GPUs
+    tensors = {"weight": torch.stack([p.weight.cpu() for p in proxies])}
     return safetensors.torch.save(tensors | ({"bias": torch.stack(biases)} if biases else {}))
 
 

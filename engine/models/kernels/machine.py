@@ -30,6 +30,7 @@ from engine.models.kernels.linear import FusedLinear, RoutineLinear
 from engine.models.kernels.measure import measured, routine_names
 
 FILES, MAX_BYTES = "kernels", 1 << 20  # of the times in the user's cache
+ROUTINES_VERSION = 2  # to be raised when a routine gets faster, since its times are kept
 K = TypeVar("K")
 V = TypeVar("V")
 log = logging.getLogger("driftscope")
@@ -92,10 +93,10 @@ def weights_mib(adapter: ModelAdapter) -> int:
 
 
 def measured_path(name: str) -> Path:
-    """The file of what was measured of this processor, this torch and this number of threads."""
+    """The file of what was measured on this processor with this torch and number of threads."""
     capability = torch.backends.cpu.get_cpu_capability()  # the instructions that torch uses
-    facts = f"{cpu_name()} {capability}", torch.__version__, str(torch.get_num_threads())
-    digest = hashlib.sha256(" | ".join(facts).encode()).hexdigest()[:16]
+    facts = cpu_name(), capability, torch.__version__, torch.get_num_threads(), ROUTINES_VERSION
+    digest = hashlib.sha256(" | ".join(map(str, facts)).encode()).hexdigest()[:16]
     return cache_path(name, f"{digest}.json")
 
 

@@ -37,6 +37,13 @@ def same_steps(found, real):
         assert mine.recomputed == pytest.approx(its.recomputed)
 
 
+def test_the_candidates_are_those_of_the_rule():
+    knobs = {"fast_dllm_v2.threshold": 2.0, "fast_dllm_v2.sub_block": 2}
+    spec = make_spec(unmasker="fast_dllm_v2", knobs=knobs)
+    real = run(model_of("mha"), spec, make_prompts(PROMPT))
+    same_steps(simulated("mha", spec, tokens_per_forward=1.0), real)
+
+
 CASES = [
     *((cache, "mha") for cache in SETTLED),
     *((cache, "shifted-gqa") for cache in SETTLED if cache not in BLOCKS),

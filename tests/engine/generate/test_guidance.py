@@ -82,6 +82,16 @@ def exact_dllm(interval):
     }
 
 
+def test_the_gap_that_is_kept_counts_as_memory(model):
+    sizes = []
+    for interval in (1, 3):
+        spec = make_spec(cache="dllm_cache", knobs=exact_dllm(interval), cfg_scale=2.0)
+        state = run(model, spec).state
+        sizes.append(state.cached_bytes())
+    batch, length = state.ids.shape
+    assert sizes[1] - sizes[0] == batch * length * model.info.vocab_size * model.dtype.itemsize
+
+
 def test_guidance_every_so_many_steps_reuses_the_last_gap(model):
     """After five steps, z + scale (z' - u') with the gap of the last step with both branches."""
     scale = 2.0

@@ -161,9 +161,12 @@ def test_what_is_known_is_not_measured_again(own_folder, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)  # other threads, other times
     machine.choose_kernels(second)
     assert len(asked) == 2 * len(set(asked))
-    monkeypatch.setattr(machine, "routine_names", lambda shape: (TORCH,))  # as in another version
+    monkeypatch.setattr(machine, "ROUTINES_VERSION", 0)  # as before a routine got faster
     machine.choose_kernels(second)
     assert len(asked) == 3 * len(set(asked))
+    monkeypatch.setattr(machine, "routine_names", lambda shape: (TORCH,))  # as in another version
+    machine.choose_kernels(second)
+    assert len(asked) == 4 * len(set(asked))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"linear": {}}', '{"linear float32 32 128x256 8": 3}'])

@@ -271,3 +271,19 @@ def test_a_batch_decodes_as_its_sequences_do_alone(cache):
         single = guided(model, random_bigrams(VOCAB, 3), [prompt], **common)
         assert np.array_equal(together.ids[row, 9:], single.ids[0, len(prompt) :])
     assert len({tuple(row) for row in together.ids[:, 9:].tolist()}) == 3
+
+
+def test_a_finished_sequence_reads_a_row_of_its_own_window():
+    """In step 2 sequence 0 has ended, and the frontiers of the others are far from each other."""
+    model, prompts = model_without_stops(), make_prompts(P, P, P)
+    refused = [set(), {P + 14}, set(range(P, P + G))]
+
+    def logits_of(ids, known):
+        wrong = refused[prompts.index(ids[:P])]
+        shown = [3 + (t - 2) % 30 if known + i in wrong else t for i, t in enumerate(ids[known:])]
+        return logits_at(shown, VOCAB)
+
+    how = {"cache": "freecache", "knobs": {"freecache.window": 9}}
+    batch = guided(model, logits_of, prompts, **how)
+    for row, prompt in enumerate(prompts):
+        assert np.array_equal(batch.ids[row], guided(model, logits_of, [prompt], **how).ids[0])
