@@ -73,13 +73,18 @@ class PresetFamily:
         """SPA-Cache with the intervals and the least ratio of a task, and a peak of a quarter.
 
         The scripts for Dream, and that for HumanEval, give the prompt without a chat template.
+        Those for LLaDA look for an end of text after each block, so never in a single block. Those
+        for Dream look for one in every step, and their first two steps are full.
         """
+        dream = self.curve == "dream"
+        at_blocks = "official" if lengths.block == lengths.gen else "fill_safe"
         return self.make(
             f"spa-cache-{_slug(task)}", f"SPA-Cache, {task}", "SPA-Cache, released scripts",
             lengths, cache="spa_cache", spa_cache__budget=self.curve, spa_cache__rank=self.rank,
             spa_cache__peak_ratio=0.25, spa_cache__min_update_ratio=least,
             spa_cache__refresh_interval=refresh, spa_cache__response_interval=answer,
-            eos="fill_eager", chat=self.curve != "dream" and task != "HumanEval",
+            spa_cache__warm_up=int(dream), eos="fill_eager" if dream else at_blocks,
+            chat=not dream and task != "HumanEval",
         )  # fmt: skip
 
     def fast(self, lengths: Lengths) -> tuple[Preset, ...]:
@@ -97,10 +102,11 @@ class PresetFamily:
         )  # fmt: skip
 
     def free(self, lengths: Lengths, block: int) -> Preset:
-        """FreeCache; after an end of text the rest is filled."""
+        """FreeCache; the rest is filled after an end of text, on Dream if no mask is before it."""
         return self.make(
             "freecache", f"FreeCache, block {block}", "FlashDLM, settings of FreeCache", lengths,
-            cache="freecache", freecache__block=block, eos="fill_eager",
+            cache="freecache", freecache__block=block,
+            eos="fill_safe" if self.common["unmasker"] == "dream" else "fill_eager",
         )  # fmt: skip
 
     def guided(self, lengths: Lengths, block: int, guider: str) -> Preset:

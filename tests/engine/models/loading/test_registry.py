@@ -180,6 +180,21 @@ def test_presets_of_spa_cache_use_a_chat_template_where_the_released_scripts_do(
     assert not any(one.fields["chat"] for one in dream if one.name.startswith("spa-cache-"))
 
 
+def test_presets_of_spa_cache_end_their_text_and_warm_up_as_the_released_scripts_do():
+    """LLaDA's look for an end of text after each block, Dream's in every step."""
+    for model in ("GSAI-ML/LLaDA-8B-Instruct", "GSAI-ML/LLaDA-1.5"):
+        of_blocks, whole = (fields(model, f"spa-cache-{task}") for task in ("gsm8k", "bbh"))
+        assert (of_blocks["eos"], of_blocks["spa_cache.warm_up"]) == ("fill_safe", 0)
+        assert (whole["eos"], whole["block_length"]) == ("official", whole["gen_length"])
+    dream = fields("Dream-org/Dream-v0-Instruct-7B", "spa-cache-gsm8k")
+    assert (dream["eos"], dream["spa_cache.warm_up"]) == ("fill_eager", 1)
+
+
+def test_presets_of_freecache_end_their_text_as_the_released_code_does():
+    assert fields("GSAI-ML/LLaDA-8B-Instruct", "freecache")["eos"] == "fill_eager"
+    assert fields("Dream-org/Dream-v0-Instruct-7B", "freecache")["eos"] == "fill_safe"
+
+
 def test_presets_of_dllm_cache_use_a_chat_template_where_the_released_scripts_do():
     templated = {
         "GSAI-ML/LLaDA-8B-Instruct": {"gsm8k", "gpqa", "math", "mmlu-pro", "bbh", "mbpp"},
