@@ -102,7 +102,8 @@ class Aggregates:
             moments.add(values[name])
         self._committed += np.bincount(np.minimum(own, MAX_TOKENS), minlength=MAX_TOKENS + 1)
         counts = arrays["guided_count"]
-        guided = counts[counts[:, GUIDED.index("drafted")] > 0, GUIDED.index("accepted")]
+        drafts = counts[:, [GUIDED.index("drafted"), GUIDED.index("fell_back")]].any(1)
+        guided = counts[drafts, GUIDED.index("accepted")]
         self._accepted += np.bincount(np.minimum(guided, MAX_TOKENS), minlength=MAX_TOKENS + 1)
         self.keys.add(key)
 

@@ -69,7 +69,7 @@ def figure(trace: Trace) -> go.Figure:
     out.add_scatter(
         x=found["mean"], y=numbers, row=1, col=2, mode="lines", name="mean accepted so far",
         line={"color": style.INK, "dash": "dash"},
-        hovertemplate="step %{y}: %{x:.2f} per step so far<extra></extra>",
+        hovertemplate="step %{y}: %{x:.2f} per draft so far<extra></extra>",
     )  # fmt: skip
     out.update_xaxes(style.rightwards("answer token", shown), row=1, col=1)
     out.update_xaxes(title={"text": "tokens"}, rangemode="tozero", row=1, col=2)

@@ -32,7 +32,8 @@ def guider(trace: Trace) -> dict[str, Any]:
 
     - `cells` [S, G]: the verdict of each step on each answer token as a code into `names`, 255 if
       the token was not drafted;
-    - `drafted`, `accepted` [S]: numbers of tokens; `mean` [S]: the mean of `accepted` so far;
+    - `drafted`, `accepted` [S]: numbers of tokens; `fell_back` [S]: 1 where the fallback's token
+      was committed; `mean` [S]: the mean of `accepted` so far, NaN before the first draft;
     - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
       these three are of the steps that draft tokens;
     - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
@@ -68,19 +69,22 @@ def guider_facts_of(trace: Trace) -> dict[str, Any]:
 def acceptance(trace: Trace) -> dict[str, Any]:
     """How much of each step's draft the guider accepted, in a run with a guider.
 
-    Returns the arrays `drafted`, `accepted`, `mean`, `histogram`, `survival`, `reached` and
-    `needed` of `guider`. Raises ValueError if the verdicts do not fit the answer.
+    Returns the arrays `drafted`, `accepted`, `fell_back`, `mean`, `histogram`, `survival`,
+    `reached` and `needed` of `guider`. Raises ValueError if the verdicts do not fit the answer.
     """
     verdicts.check(trace)
     arrays, accepted, tokens = trace.arrays(), column(trace, "accepted"), own_commits(trace)
     flops = arrays["flops"].sum(1) - arrays["flops"][:, PART]
     drafting = _drafting(trace)
     counts = np.bincount(accepted[drafting], minlength=1)
+    with np.errstate(invalid="ignore"):
+        mean = np.cumsum(accepted) / np.cumsum(drafting)
     steps = np.arange(1, trace.steps + 1)
     return {
         "drafted": column(trace, "drafted").astype(np.int32),
         "accepted": accepted.astype(np.int32),
-        "mean": (np.cumsum(accepted) / np.maximum(np.cumsum(drafting), 1)).astype(np.float32),
+        "fell_back": column(trace, "fell_back").astype(np.int32),
+        "mean": mean.astype(np.float32),
         "histogram": counts.astype(np.int32),
         "survival": (counts[::-1].cumsum()[::-1] / max(drafting.sum(), 1)).astype(np.float32),
         "reached": (np.cumsum(tokens) / steps).astype(np.float32),
@@ -196,5 +200,8 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def _drafting(trace: Trace) -> np.ndarray:
-    """The steps that draft tokens, bool [S]; the others compute rows of known tokens."""
-    return column(trace, "drafted") > 0
+    """The steps that draft tokens, bool [S]; the others compute rows of known tokens.
+
+    Of a draft that the guider's tokens cannot spell no token is counted as drafted.
+    """
+    return (column(trace, "drafted") > 0) | (column(trace, "fell_back") > 0)

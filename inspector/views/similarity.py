@@ -10,6 +10,7 @@ from engine.core.drift_codes import DRIFTS
 from engine.trace.cells import EVERY
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
+from inspector.views.error import nan_means
 
 
 def similarity(trace: Trace) -> dict[str, Any]:
@@ -69,11 +70,13 @@ def step_matrix(codes: np.ndarray, steps: int) -> np.ndarray:
 
 
 def change_per_step(codes: np.ndarray, steps: int) -> np.ndarray:
-    """Mean of 1 - cosine to the previous compared step, float32 [...]; NaN if there is none.
+    """Mean of 1 - cosine to the previous compared step, float32 [...]; NaN if none is known.
+
+    Pairs in which a row has no value, as in a later block with block-causal attention, are left
+    out.
 
     `codes` [X (X + 1) / 2, ...] is the lower triangle by rows, `steps` is X.
     """
     later = np.arange(1, steps)
-    if not len(later):
-        return np.full(codes.shape[1:], np.nan, np.float32)
-    return DRIFTS[codes[later * (later + 1) // 2 + later - 1]].mean(0).astype(np.float32)
+    pairs = DRIFTS[codes[later * (later + 1) // 2 + later - 1]]
+    return nan_means(np.moveaxis(pairs, 0, -1))

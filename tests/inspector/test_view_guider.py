@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine.config.spec import RunSpec
-from engine.core.events import PARTS
+from engine.core.events import GUIDED, PARTS
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
@@ -75,7 +75,23 @@ def test_steps_that_draft_nothing_count_in_no_rate():
     assert unpacked(found["histogram"]).sum() == asked.sum()
     assert unpacked(found["survival"])[0] == 1
     assert unpacked(found["mean"])[-1] == pytest.approx(taken[asked].mean())
+    assert np.isnan(unpacked(found["mean"])[: asked.argmax()]).all()
     assert (unpacked(found["cells"])[~asked] == verdicts.NOT_DRAFTED).all()
+
+
+def test_a_draft_that_the_guiders_tokens_cannot_spell_counts_as_one(monkeypatch):
+    trace = guided_trace("off")
+    counts = trace.arrays()["guided_count"].copy()
+    row = next(s for s, (_, _, k) in enumerate(hand.STEPS) if not k)
+    counts[row, [GUIDED.index(name) for name in ("drafted", "judged", "top1", "top5")]] = 0
+    arrays = {**trace.arrays(), "guided_count": counts}
+    monkeypatch.setattr(trace, "arrays", lambda: arrays)
+    found = view.guider(trace)
+    assert unpacked(found["drafted"])[row] == 0
+    assert unpacked(found["fell_back"]).tolist() == [int(s == row) for s in range(3)]
+    assert found["numbers"]["fallback_rate"] == pytest.approx(1 / 3)
+    assert unpacked(found["mean"]) == pytest.approx([2, 1, 5 / 3])
+    assert unpacked(found["histogram"])[0] == 1
 
 
 def test_break_even_is_one_and_the_guider_for_all_else():

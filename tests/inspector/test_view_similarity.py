@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.core.drift_codes import decode
-from inspector.views.similarity import similarity
+from engine.core.drift_codes import NOT_EVALUATED, decode
+from inspector.views.similarity import change_per_step, similarity
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 from tests.support.looking import recorded
@@ -39,6 +39,14 @@ def test_a_step_is_itself(trace):
     itself = [t * (t + 3) // 2 for t in range(trace.steps)]
     assert not far[itself].any()
     assert far.any()
+
+
+def test_pairs_without_a_value_are_left_out_of_the_change():
+    codes = np.full((6, 1), NOT_EVALUATED, np.uint8)
+    assert np.isnan(change_per_step(codes, 3)).all()
+    codes[4] = 10  # of steps 2 and 3
+    assert change_per_step(codes, 3) == pytest.approx(decode(codes[4]))
+    assert np.isnan(change_per_step(codes[:1], 1)).all()
 
 
 def test_a_run_that_compared_no_steps_says_so(traces):

@@ -142,6 +142,15 @@ def test_every_reason_uses_known_conditions_and_placeholders(name):
             assert of in known or known == ANY, placeholder
 
 
+@pytest.mark.parametrize("name", ["frozen", "sub_block"])
+def test_a_commit_call_does_not_call_the_next_block_finished(name):
+    true = {"block", "answer", "reused", "again", "new_block"}
+    conditions = [reason.when.split() for reason in policies()[name].reasons]
+    holds = [all((w.lstrip("!") in true) != w.startswith("!") for w in one) for one in conditions]
+    said = policies()[name].reasons[holds.index(True)].text
+    assert said.startswith("this forward computes only rows before the current block")
+
+
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def test_a_race_with_any_method_gives_the_views_of_the_page(session, pair):
     plain = replace(small_race(session, gen_length=8, block_length=4, steps=8).a, record="layers")

@@ -58,9 +58,9 @@ class Dare(CachePolicy):
     paper = "arXiv 2605.08134"
     stackable_on = ("none", "prefix", "dual", "freecache", "frozen")
     reasons = (
-        Reason("the first step recomputes every row", "first_step"),
-        Reason("every row is refreshed in this step: a refresh is due, or the cache beneath "
-               "refreshes its rows", "full"),
+        Reason("the first step has nothing to reuse", "first_step"),
+        Reason("every row is refreshed in this step: a refresh is due, or the cache "
+               "that DARE is stacked on refreshes its rows", "full"),
         Reason("the query of its first head has drifted[ by {drift:q0}], no more than this layer's "
                "threshold[ of {fact:threshold}]", "!recomputed"),
         Reason("nothing is reused in layer {layer}", "no:threshold"),
@@ -100,8 +100,8 @@ class Dare(CachePolicy):
         1024,
         label="Refresh interval",
         optional=True,
-        help="Steps between refreshes, which reuse nothing; empty: only at the start and with the "
-        "cache beneath.",
+        help="Steps between refreshes, which reuse nothing; empty: only at the start and when the "
+        "cache that DARE is stacked on refreshes.",
         search=(2, 4, 8, None),
     )
     ref: str = knob(

@@ -21,6 +21,9 @@ from engine.core.reasons import Reason
 from engine.core.regions import window_kinds
 
 MIN_CAPTURED_BLOCK = 16  # shorter blocks have too few steps of the same rows to repay a capture
+COMMITS = Reason(
+    "this forward computes only rows before the current block; {times}", "block reused new_block"
+)
 REASONS = (
     Reason("the row belongs to the current block, whose rows are computed in every step",
            "block !reused"),
@@ -44,6 +47,7 @@ class Frozen(CachePolicy):
     summary = "Keeps keys and values of finished blocks: exact if attention is block-causal."
     attention = ("block_causal",)
     reasons: ClassVar[tuple[Reason, ...]] = (
+        COMMITS,
         *REASONS,
         Reason("the keys and values of finished blocks are final; {times}"),
     )
@@ -131,6 +135,7 @@ class SubBlock(Frozen):
     paper = "arXiv 2509.26328"
     summary = "Keeps finished blocks, and computes only the sub-block that is being decoded."
     reasons = (
+        COMMITS,
         Reason("the row belongs to another sub-block, whose keys and values are those of the last "
                "step that computed the whole block; {times}", "block reused"),
         *REASONS,
@@ -143,7 +148,8 @@ class SubBlock(Frozen):
         1,
         1024,
         label="Sub-block",
-        help="Positions of a sub-block; it divides the block length, or is the whole block.",
+        help="Positions of a sub-block, a divisor of the block length; from the block length on, "
+        "the whole block is computed.",
         search=(4, 8, 16),
     )
 
@@ -152,7 +158,7 @@ class SubBlock(Frozen):
         if block_length % min(self.size, block_length):
             raise ValueError(
                 f"sub_block.size: {self.size} does not divide the block of {block_length}; choose "
-                "a divisor, or the block itself"
+                f"a divisor, or at least {block_length}"
             )
 
     def begin_step(self, view: StepView) -> StepPlan:

@@ -176,6 +176,15 @@ test("an aggregate without data has no figures", () => {
   );
 });
 
+test("drifts that are all 0 have an axis", () => {
+  const zero = [[[[0, 0]]], [[[0, 0]]]];
+  const data = aggregate({ layers: 1, similarity: { mean: zero, sd: zero, runs: [] } });
+  const figures = new Map(aggregateFigures(data, CHOICE, () => undefined));
+  const y = figures.get("batch-distance")?.y;
+  assert.ok(y && "from" in y);
+  assert.ok(Number.isFinite(y.from) && Number.isFinite(y.to) && y.from! < y.to!);
+});
+
 test("a drift is drawn for the chosen quantity, with one standard deviation on both sides", () => {
   const drift = { mean: [[9, 9], [0.2, null]], sd: [[9, 9], [0.05, null]], runs: [] }; // prettier-ignore
   const [[name, spec]] = aggregateFigures(aggregate({ drift }), CHOICE, () => undefined);

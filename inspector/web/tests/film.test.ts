@@ -127,3 +127,11 @@ test("of lanes that end together, all moments of a film strip are evenly spaced"
     { a: 4, b: 4 },
   ]);
 });
+
+test("a lane without steps does not hold the film strip at the start", () => {
+  const moments = tellingFrames(raceOf(steps([0], [1], [2], [3]), []), "time", 2);
+  assert.deepEqual(
+    moments.map(({ a }) => a),
+    [2, 4],
+  );
+});

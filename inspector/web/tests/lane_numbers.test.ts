@@ -95,7 +95,7 @@ test("the answers are judged, and compared up to the end of the text", () => {
     ["End-of-text rule", "official", "–", ""],
     ["Forwards until the text is complete", "20", "10", "0.500×"],
     ["Tokens before the end that agree", "", "50 %", ""],
-    ["Number answered", "26 ✓ right", "none ✗ wrong", ""],
+    ["Number answered", "26 ✓ right", "no whole number ✗ wrong", ""],
   ]);
 });
 
@@ -110,7 +110,7 @@ test("an answer that is a text is judged and has no number", () => {
   const negative = { ...SUMMARY, expected: "-5", numbers: [null, "-5"], right: [false, true] };
   assert.deepEqual(answerRows(negative).at(-1), [
     "Number answered",
-    "none ✗ wrong",
+    "no whole number ✗ wrong",
     "-5 ✓ right",
     "",
   ]);

@@ -128,8 +128,10 @@ test("a branch has a lane, a step, edits and settings", () => {
 });
 
 test("what is not a branch is ignored", () => {
-  for (const text of ["", "c.1", "a.0", "a.1.x", "a.1.3", "a.1.3-", "a.1.0-4", "a"])
+  for (const text of ["", "c.1", "a.0", "a.1.x", "a.1.3", "a.1.3-", "a.1.0-4", "a", "a.1.1-12-3"])
     assert.equal(readBranch(text), null, text);
+  assert.equal(readBranch("a.1.1-2,"), null);
+  assert.equal(readBranch("a.1.1-" + "123456-".repeat(40) + "!"), null, "soon, not after years");
   assert.deepEqual(readLink("?branch=a.0&branch=a.1").branches, ["a.1"]);
 });
 

@@ -159,12 +159,13 @@ test("layers are ranked by their error at a site, those without data last", () =
   assert.match(words, /of the attention output is largest in layer 3, 0\.30\.$/);
 });
 
-test("a lane without errors is said to be exact", () => {
-  const ranked = rankedLayers(errors([[0, 0, 0, 0]]), 0, ATTENTION);
-  assert.match(
-    rankingWords(lane("a", []), ranked, ATTENTION),
-    /its values at that step were exact/,
-  );
+test("small errors are not said to be none", () => {
+  const said = (size: number): string => {
+    const ranked = rankedLayers(errors([[0, size, 0, NONE]]), 0, ATTENTION);
+    return rankingWords(lane("a", []), ranked, ATTENTION);
+  };
+  assert.equal(said(0), "Lane A: no layer has an error at that step.");
+  assert.equal(said(5e-5), "Lane A: no layer has an error above 0.0001 at that step.");
 });
 
 test("the probe of a branch is found by the step of the whole run", () => {

@@ -137,7 +137,7 @@ test("one lane alone has no chips", () => {
 
 test("different answers are told with the right one", () => {
   const found = { same_answer: false, numbers: ["45", null], right: [true, false] };
-  assert.equal(verdict(summaryOf(found)), "answers differ: A 45 ✓, B none ✗ (right: 45)");
+  assert.equal(verdict(summaryOf(found)), "answers differ: A 45 ✓, B no whole number ✗ (right: 45)");
 });
 
 test("equal wrong answers are told as wrong", () => {
@@ -152,7 +152,7 @@ test("without an expected answer nothing is called right", () => {
 
 test("answers without numbers are told as such", () => {
   const found = { same_answer: false, numbers: [null, null], right: [false, false] };
-  assert.equal(verdict(summaryOf(found)), "no number in either answer (right: 45)");
+  assert.equal(verdict(summaryOf(found)), "no whole number in either answer (right: 45)");
 });
 
 test("answers that are not numbers are not quoted", () => {

@@ -45,6 +45,7 @@ function guided(draft: Draft): Guided {
     recorded: true,
     drafted: steps.one,
     accepted: ints([3], [0, draft.accepted ?? 1, 0]),
+    fell_back: ints([3], [0, 0, 0]),
     mean: steps.share,
     histogram: steps.one,
     survival: steps.share,

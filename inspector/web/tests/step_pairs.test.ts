@@ -31,7 +31,12 @@ test("the change is the mean over neighbouring compared steps, of K and of V", (
   assert.deepEqual(change.shape, [2, 1, 2]);
   assert.ok(Math.abs(at(change, 0, 0, 0) - k) < 1e-6);
   assert.ok(Math.abs(at(change, 1, 0, 0) - (DRIFT[101] + DRIFT[104]) / 2) < 1e-6);
-  assert.ok(Number.isNaN(at(change, 1, 0, 1)), "a mean with an unknown drift is unknown");
+  assert.ok(Number.isNaN(at(change, 1, 0, 1)), "a mean of unknown drifts is unknown");
+});
+
+test("a step without a value is left out of the mean", () => {
+  const codes = bytes([6, 1, 1, 1], [0, NO_DATA, 0, 0, 40, 0]);
+  assert.ok(Math.abs(at(changeOf(codes, 3), 0, 0, 0) - DRIFT[40]) < 1e-6);
 });
 
 test("a row has a compared step against those up to it", () => {

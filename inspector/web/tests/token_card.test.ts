@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { unrecordedWords } from "../src/inspect/row_reason.ts";
 import type { Row } from "../src/race/lane.ts";
+import { blankWords } from "../src/inspect/views/card.ts";
+import { ints } from "./inspected.ts";
 import { cardLeft } from "../src/race/token_card.ts";
 
 test("a card is centred under its cell, within the box", () => {
@@ -9,6 +11,12 @@ test("a card is centred under its cell, within the box", () => {
   assert.equal(cardLeft(10, 40, 100, 500), 0);
   assert.equal(cardLeft(480, 20, 100, 500), 400);
   assert.equal(cardLeft(50, 20, 300, 280), 0);
+});
+
+test("a cell of a token that a step does not see is not called reused", () => {
+  const sight = ints([3], [4, 4, 6]);
+  assert.equal(blankWords({ sight }, 5), "reused, or not in sight");
+  assert.equal(blankWords({ sight }, 3), "reused");
 });
 
 const STEP: Row = { step: 4, block: 0, kind: 1, rows: 8, forwards: 1, left: 3, ms: 1, places: [] };

@@ -2,7 +2,7 @@
 export type Piece = string | readonly number[];
 
 const HIDDEN =
-  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff\ud800-\udfff\u{e0000}-\u{e007f}]/gu;
 const REORDERING = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
 const NAMED: Record<string, string> = { "\n": "↵", "\t": "⇥", "\r": "␍" };
 

@@ -96,11 +96,6 @@ function plusMinus(mean: number | null, sd: number | null): string {
   return mean.toPrecision(3) + (sd === null ? "" : ` ± ${sd.toPrecision(2)}`);
 }
 
-/** Values that a logarithmic axis can show. */
-function shown(values: readonly (number | null)[]): (number | null)[] {
-  return values.map((value) => (value === null ? null : Math.max(value, LOWEST)));
-}
-
 /** A mean as a line, and lines one standard deviation above and below it. */
 function band(
   name: string,
@@ -110,11 +105,11 @@ function band(
 ): Series[] {
   const [colour] = LOOKS[look % LOOKS.length];
   const edge = (sign: number): (number | null)[] =>
-    shown(mean.map((value, i) => (value === null ? null : value + sign * (sd[i] ?? 0))));
+    mean.map((value, i) => (value === null ? null : value + sign * (sd[i] ?? 0)));
   const dash = [2, 3];
   return [
-    { name, colour, xs, ys: shown(mean), width: 2 },
-    { name: "", table: null, kind: "points", colour, size: 3, xs, ys: shown(mean) },
+    { name, colour, xs, ys: mean, width: 2 },
+    { name: "", table: null, kind: "points", colour, size: 3, xs, ys: mean },
     {
       name: `${name} ± one standard deviation of the runs`,
       table: `${name} + one standard deviation of the runs`,
@@ -136,7 +131,7 @@ function band(
 
 function logAxis(name: string, series: readonly Series[]): PlotSpec["y"] {
   const values = series.flatMap(({ ys }) => ys).filter((y): y is number => y !== null && y > 0);
-  const low = Math.max(Math.min(...values), LOWEST);
+  const low = values.length ? Math.max(Math.min(...values), LOWEST) : LOWEST; // lower: at the end
   const high = Math.max(...values, low * 10);
   return {
     name,
@@ -154,7 +149,7 @@ function driftFigure(data: Aggregate, { quantity }: Choice): PlotSpec | null {
   const [, dash] = LOOKS[2];
   const colour = LOOKS[2][0];
   const rowsOf = (i: number): (number | null)[] =>
-    shown(data.quantiles[q].map((shares) => shares[i]));
+    data.quantiles[q].map((shares) => shares[i]);
   const series: Series[] = [
     ...band("mean of the rows", xs, drift, 0),
     { name: "median of the rows", colour, dash: [], xs, ys: rowsOf(1) },
@@ -292,7 +287,7 @@ function errorFigure(data: Aggregate): PlotSpec | null {
   const xs = placesOf(data.layers);
   const series = data.sites.flatMap((site, i) => {
     const [colour, dash] = LOOKS[i];
-    const ys = shown(error.mean[i]);
+    const ys = error.mean[i];
     const name = QUANTITY_NAMES[site];
     return [
       { name, colour, dash, xs, ys },

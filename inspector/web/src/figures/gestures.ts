@@ -106,6 +106,10 @@ export class Gestures {
   private moved(event: PointerEvent): void {
     const { drag } = this;
     if (drag?.pointer !== event.pointerId) return;
+    if (!(event.buttons & 1)) {
+      this.cancel(); // it was released outside
+      return;
+    }
     const to = this.place(event);
     const [dx, dy] = [to[0] - drag.last[0], to[1] - drag.last[1]];
     if (!drag.begun && Math.hypot(dx, dy) < BEGIN) return;

@@ -63,9 +63,12 @@ export function inks(node: Element): Inks {
   return Object.fromEntries(found) as Record<Name, string>;
 }
 
-/** Replaces each ink of one theme by the same ink of another; leaves other colours alone. */
+/**
+ * Replaces each ink of one theme by the same ink of another; leaves other colours alone. Where a
+ * theme has one colour for several inks, as with forced colours, it is the first of them.
+ */
 export function retinted(from: Inks, to: Inks): (colour: string) => string {
-  const known = new Map(NAMES.map((name) => [from[name], to[name]]));
+  const known = new Map(NAMES.toReversed().map((name) => [from[name], to[name]]));
   return (colour) => known.get(colour) ?? colour;
 }
 

@@ -49,8 +49,8 @@ export function acceptanceRate(panel: Panel, data: Guided): void {
   const { steps, first } = panel.frame;
   const xs = placesOf(steps, first);
   const [taken, mean] = [Array.from(data.accepted.values), Array.from(data.mean.values)];
-  const drafted = data.drafted.values;
-  const fell = xs.filter((x) => taken[x - first - 1] === 0 && drafted[x - first - 1] > 0);
+  const [drafted, fallback] = [data.drafted.values, data.fell_back.values];
+  const fell = xs.filter((x) => fallback[x - first - 1] > 0);
   const most = Math.max(1, ...taken);
   const { mark } = inks(panel.root);
   panel.figure("guider-rate").root.classList.add("ds-wide");
@@ -72,10 +72,14 @@ export function acceptanceRate(panel: Panel, data: Guided): void {
     ],
     words: (x) => {
       const s = stepAt(x, steps, first);
-      const so = mean[s].toFixed(2) + " per step so far";
-      if (!drafted[s]) return `Step ${panel.number(s)}: nothing drafted, ${so}`;
+      const so = Number.isNaN(mean[s]) ? "" : `, ${mean[s].toFixed(2)} per draft so far`;
       const tokens = plural(drafted[s], "drafted token");
-      return `Step ${panel.number(s)}: ${taken[s]} of ${tokens} accepted, ${so}`;
+      const found = drafted[s]
+        ? `${taken[s]} of ${tokens} accepted`
+        : fallback[s]
+          ? "the guider's tokens cannot spell the draft, so the fallback's token was committed"
+          : "nothing drafted";
+      return `Step ${panel.number(s)}: ${found}${so}`;
     },
     height: 190,
   });
@@ -98,7 +102,7 @@ export function acceptanceLengths(panel: Panel, data: Guided): void {
     height: 220,
   });
   panel.figure("guider-survival").show({
-    title: "Survival: share of steps that accepted at least j tokens",
+    title: "Survival: share of drafts of which at least j tokens were accepted",
     x: { ...x, name: "j" },
     y: { name: "share", from: 0, to: 1.02 },
     series: [
@@ -107,7 +111,7 @@ export function acceptanceLengths(panel: Panel, data: Guided): void {
     ],
     words: (j) => {
       const share = percent(survival[near(j)]);
-      return `${share} of the steps accepted at least ${plural(near(j), "token")}`;
+      return `Of ${share} of the drafts at least ${plural(near(j), "token")} accepted`;
     },
     height: 220,
   });
@@ -123,7 +127,10 @@ interface Points extends Series {
 
 const POINTS = new WeakMap<GuidedPoints, Points[]>();
 
-function makePoints(names: readonly Verdict[], data: GuidedPoints): Points[] {
+type PointRules = Pick<Guided, "names" | "accepted">;
+
+/** The points of a run. An end of text that the fallback committed was not accepted. */
+export function makePoints({ names, accepted }: PointRules, data: GuidedPoints): Points[] {
   const groups = VERDICT_POINTS.map(({ name, colour, mark }): Points => {
     return { name, colour, mark, kind: "points", size: 4, alpha: 0.75, xs: [], ys: [], rows: [] };
   });
@@ -131,7 +138,9 @@ function makePoints(names: readonly Verdict[], data: GuidedPoints): Points[] {
     const code = data.verdict.values[row];
     const p = data.draft_p_g.values[row];
     if (code === NO_DATA || Number.isNaN(p)) continue;
-    const group = VERDICT_POINTS.findIndex(({ verdicts }) => verdicts.includes(names[code]));
+    const forced = names[code] === "stop" && accepted.values[data.draft_step.values[row]] === 0;
+    const verdict = forced ? "fallback" : names[code];
+    const group = VERDICT_POINTS.findIndex(({ verdicts }) => verdicts.includes(verdict));
     if (group < 0) continue;
     groups[group].xs.push(data.draft_p_f.values[row]);
     groups[group].ys.push(p);
@@ -141,8 +150,8 @@ function makePoints(names: readonly Verdict[], data: GuidedPoints): Points[] {
 }
 
 /** The points of a run, in the order of the legend. */
-function pointsOf(names: readonly Verdict[], data: GuidedPoints): Points[] {
-  const points = POINTS.get(data) ?? makePoints(names, data);
+function pointsOf(rules: PointRules, data: GuidedPoints): Points[] {
+  const points = POINTS.get(data) ?? makePoints(rules, data);
   POINTS.set(data, points);
   return points;
 }
@@ -168,7 +177,7 @@ export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void 
   const found = panel.parts<{ drafts: GuidedPoints }>(figure, { drafts: query });
   if (!found) return;
   const { drafts } = found;
-  const points = pointsOf(data.names, drafts);
+  const points = pointsOf(data, drafts);
   const [steps, positions] = [drafts.draft_step.values, drafts.draft_position.values];
   figure.show({
     title: "Probability of each drafted token: by the diffusion model and by the guider",

@@ -99,9 +99,10 @@ export class DriftCounts {
     const { rules } = this;
     if (!rules?.facts?.budget) return null;
     const due = (step: number, region: number): boolean => at(rules.due, step, region) > 0;
+    const prompt = this.frame.prompt > rules.shift; // an empty region is always due
     return Array.from(
       { length: this.frame.steps },
-      (_, s) => due(s, 0) || (due(s, 1) && due(s, 2)),
+      (_, s) => (prompt && due(s, 0)) || (due(s, 1) && due(s, 2)),
     );
   }
 

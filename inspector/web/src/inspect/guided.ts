@@ -59,6 +59,9 @@ export interface Guided {
   /** Tokens drafted and accepted in each step, and the mean of the accepted ones so far [S]. */
   drafted: List<Int32Array>;
   accepted: List<Int32Array>;
+  /** 1 where the fallback's token was committed. */
+  fell_back: List<Int32Array>;
+  /** NaN before the first draft. */
   mean: List;
   /** Steps by the number k of tokens accepted, and the share of steps with k >= j. */
   histogram: List<Int32Array>;

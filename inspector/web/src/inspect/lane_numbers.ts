@@ -77,7 +77,7 @@ export function answerRows(found: Summary | null): string[][] {
   const ofNumber = found.expected === null || isNumber(found.expected);
   const verdicts = found.right.map((right, i) => {
     const verdict = right === null ? "" : right ? "✓ right" : "✗ wrong";
-    const given = ofNumber ? (found.numbers[i] ?? "none") : "";
+    const given = ofNumber ? (found.numbers[i] ?? "no whole number") : "";
     return `${given} ${verdict}`.trim();
   });
   const [a, b] = found.text_forwards;

@@ -168,8 +168,11 @@ export function rankedLayers(
 export function rankingWords(lane: Lane, ranked: readonly LayerError[], site: number): string {
   const name = lane.name.toUpperCase();
   const noticed = ranked.filter(({ means }) => means.some((mean) => mean > NOTICED));
-  if (!noticed.length)
-    return `Lane ${name}: no layer has an error above 0.0001, so its values at that step were exact.`;
+  if (!noticed.length) {
+    const exact = ranked.every(({ means }) => means.every((mean) => !(mean > 0)));
+    const most = exact ? "no layer has an error" : "no layer has an error above 0.0001";
+    return `Lane ${name}: ${most} at that step.`;
+  }
   const first = Math.min(...noticed.map(({ layer }) => layer));
   const [worst] = ranked;
   const most = Number.isNaN(worst.means[site])

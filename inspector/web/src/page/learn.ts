@@ -344,6 +344,7 @@ export class Learn {
     const newest = newestAt(frame, step);
     const cells = newest < 0 ? [] : stripCells(frame, drift, spot, newest, this.attention);
     drawStripCells(this.find("strip-cells"), cells, lane, step);
+    this.find("strip-words").ariaLive = this.race.transport.playing ? "off" : "polite";
     write(this.find("strip-words"), stripWords(frame, spot, cells, this.attention));
   }
 

@@ -9,7 +9,8 @@ import type { LaneName, LinkSource } from "./messages.ts";
 /** The cursor in a link: lane, step, layer and, if a token is chosen, position, counted from 1. */
 const CURSOR_KEY = /^([ab])\.([1-9]\d{0,3})\.([1-9]\d{0,3})(?:\.([1-9]\d{0,4}))?$/;
 /** A branch in a link: lane, step, edits and settings (`inspector.page_data.links`). */
-const BRANCH = /^([ab])\.([1-9]\d{0,5})(?:\.((?:[1-9]\d{0,4}-(?:m|\d{1,7}),?)+))?(\?.*)?$/;
+const BRANCH =
+  /^([ab])\.([1-9]\d{0,5})(?:\.([1-9]\d{0,4}-(?:m|\d{1,7})(?:,[1-9]\d{0,4}-(?:m|\d{1,7}))*))?(\?.*)?$/;
 /** The name of a view's control and its value, in a link. */
 const CHOICE = /^([a-z_]+)\.(.*)$/s;
 /** The parts of a link that are not settings. */

@@ -56,6 +56,8 @@ export class Race {
   private queued = false;
   /** When the charts and the inspector were drawn, in milliseconds. */
   private drawnAt = 0;
+  /** The run cards that were asked for. */
+  private cards = 0;
   /** The question of the settings. */
   private question: string | null = null;
 
@@ -311,7 +313,9 @@ export class Race {
   }
 
   private async drawCard(): Promise<void> {
-    this.find("run-card").textContent = await cardText(this.inspector);
+    const turn = ++this.cards;
+    const text = await cardText(this.inspector);
+    if (turn === this.cards) this.find("run-card").textContent = text;
   }
 
   private makeReachable(): void {

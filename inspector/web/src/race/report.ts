@@ -123,9 +123,9 @@ export function verdict(found: Summary): string {
   const truth = expected === null ? "" : " (right: " + expected + ")";
   if (found.same_answer)
     return a === null ? "same answer" : "same answer: " + a + judged(found, truth);
-  if (a === null && b === null) return "no number in either answer" + truth;
+  if (a === null && b === null) return "no whole number in either answer" + truth;
   const shown = (place: number): string =>
-    (found.numbers[place] ?? "none") + mark(found.right[place]);
+    (found.numbers[place] ?? "no whole number") + mark(found.right[place]);
   return "answers differ: A " + shown(0) + ", B " + shown(1) + truth;
 }
 
@@ -214,6 +214,8 @@ export function measuredWords(store: Store): string {
   const models = [...new Set(store.started.map((lane) => lane.start.model))];
   const named =
     models.length > 1 ? `Models ${models.join(" (A) and ")} (B). ` : `Model ${models[0]}. `;
+  const places = [...new Set(store.started.map((lane) => lane.start.environment))];
+  if (places.length > 1) return visible(named + how + places.join(" (A) and ") + " (B)" + end);
   return visible(named + how + start.environment + end + memory);
 }
 

@@ -7,6 +7,8 @@ import type { Store } from "./store.ts";
 /** The least time between two announcements, in milliseconds: of progress, and of other news. */
 const PROGRESS_EVERY = 10_000;
 const NEWS_EVERY = 1000;
+/** States whose words change all the time. */
+const LASTING: readonly string[] = ["running", "lock", "gpu"];
 
 /** Parts of what is said, as sentences; empty ones are left out. */
 export function sentences(parts: readonly string[]): string {
@@ -31,7 +33,7 @@ export class Speech {
   /** Say how the race stands, now or, if it goes on, when the last words are long enough ago. */
   announce(): void {
     const { store } = this;
-    const going = store.state === "running" && this.state === "running";
+    const going = LASTING.includes(store.state) && this.state === store.state;
     const wait = this.spokeAt + (going ? PROGRESS_EVERY : NEWS_EVERY) - performance.now();
     clearTimeout(this.due);
     if (store.live && wait > 0) {

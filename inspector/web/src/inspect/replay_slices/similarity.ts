@@ -27,16 +27,20 @@ export function matrixOf(
   return out;
 }
 
-/** Mean drift from each compared step to the next [2, L, groups]; NaN if it is unknown. */
+/** Mean of the known drifts from each compared step to the next [2, L, groups]; NaN if none is. */
 export function changeOf(codes: NdArray, steps: number): NdArray {
   const [, kinds, layers, groups] = codes.shape;
   const values = new Float32Array(kinds * layers * groups);
   for (let i = 0; i < values.length; i++) {
     const place = [Math.floor(i / groups / layers), Math.floor(i / groups) % layers, i % groups];
-    let sum = 0;
-    for (let step = 1; step < steps; step++)
-      sum += DRIFT[at(codes, pairIndex(step, step - 1), ...place)];
-    values[i] = sum / (steps - 1);
+    let [sum, count] = [0, 0];
+    for (let step = 1; step < steps; step++) {
+      const drift = DRIFT[at(codes, pairIndex(step, step - 1), ...place)];
+      if (Number.isNaN(drift)) continue;
+      sum += drift;
+      count++;
+    }
+    values[i] = sum / count;
   }
   return { shape: [kinds, layers, groups], values };
 }

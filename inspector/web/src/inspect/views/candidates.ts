@@ -60,7 +60,7 @@ export const candidates: View = {
     "The answer tokens that each step could have committed, with the model's most likely tokens and their probabilities. " +
     "Orange dots mark committed tokens. Choose a cell to see its list.",
   branching:
-    "The keys beside the list branch: they continue from before that step with another token, or with a token masked again. The run shown here does not change.",
+    "A button beside the list starts a branch, which continues from before that step with another token, or with a token masked again. The run shown here does not change.",
   controls: [
     {
       name: "settings",

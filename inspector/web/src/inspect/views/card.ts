@@ -126,7 +126,7 @@ function driftLine(
 ): { xs: number[]; ys: number[] } {
   const code = (x: number): number => codeOf(data, quantity, { ...cell, step: x - 1 });
   const xs = placesOf(steps).filter((x) => code(x) !== NO_DATA);
-  const ys = xs.map((x) => Math.max(DRIFT[code(x)], 1e-4));
+  const ys = xs.map((x) => DRIFT[code(x)]);
   return { xs: xs.map((x) => first + x), ys };
 }
 
@@ -178,6 +178,12 @@ function stepWords(panel: Panel, data: TokenRows, cell: RowCell): string {
   return `Step ${panel.number(step)}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }
 
+/** What a cell without a value is, of a token that may be out of sight of some steps. */
+export function blankWords({ sight }: Pick<Frame, "sight">, position: number): string {
+  const always = sight.values.every((rows) => position < rows);
+  return always ? "reused" : "reused, or not in sight";
+}
+
 function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
   const { frame, cursor, inspector } = panel;
   const { position } = cell;
@@ -210,7 +216,7 @@ function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
     },
     about: { quantity: "v" },
     ...look,
-    blank: "reused",
+    blank: blankWords(frame, position),
     unit: "1 - cosine",
     words: (step, layer) =>
       `Layer ${layer + 1}, ` + stepWords(panel, data, { step, layer, position }),

@@ -1,6 +1,6 @@
 import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { number, plural } from "../../base/format.ts";
+import { number, percent, plural } from "../../base/format.ts";
 import type { CellAxis, ScaleLegend, Series } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { layerAt, placesOf } from "../axes.ts";
@@ -140,7 +140,8 @@ function driftWords(scene: Scene, { map, plan }: Drifts, position: number, step:
   const { limit, name } = scene;
   const drift = map.words(step, position) + codeText(map.at(step, position));
   const against = limit === null ? "" : ` (threshold ${limit.toPrecision(2)})`;
-  const done = isDone(plan, step, 0, position) ? "recomputed" : "reused";
+  const unseen = position >= scene.panel.frame.sight.values[step] ? "not in sight" : "reused";
+  const done = isDone(plan, step, 0, position) ? "recomputed" : unseen;
   const place = placeWords(scene, position, step);
   return `${place}query drift ${drift}${against}; ${name} ${done}`;
 }
@@ -234,9 +235,9 @@ function drawHistogram({ panel, data, site, layer, limit, name }: Scene): void {
       );
       const high = edges[i + 1].toPrecision(2);
       const span = i ? `${edges[i].toPrecision(2)} to ${high}` : "below " + high;
-      const both = number(share(kept[i] + fresh[i]), 1);
+      const both = percent(share(kept[i] + fresh[i]) / 100);
       const rows = `${plural(kept[i], "row")} reused, ${number(fresh[i])} recomputed`;
-      return `Drift ${span}: ${rows}, together ${both} % of ${number(all)}`;
+      return `Drift ${span}: ${rows}, together ${both} of ${number(all)}`;
     },
     height: 280,
   });
@@ -266,8 +267,9 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
     at: layer + 1,
     words: (x) => {
       const l = layerAt(x, frame.layers);
-      const target = aimed ? `, target ${number(aimed[l], 1)} %` : "";
-      return `Layer ${l + 1}: ${number(ys[l], 1)} % reused${target}`;
+      const target = data.aimed ? `, target ${percent(data.aimed[l])}` : "";
+      const reused = Number.isNaN(ys[l]) ? null : ys[l] / 100;
+      return `Layer ${l + 1}: ${percent(reused)} reused${target}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
     leave: () => panel.pick(null, false),

@@ -1,6 +1,6 @@
 import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { number, plural } from "../../base/format.ts";
+import { percent, plural } from "../../base/format.ts";
 import { inks } from "../../figures/inks.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { laneSeries, stepAt, stepAxis } from "../axes.ts";
@@ -132,11 +132,9 @@ function kindWords(data: ScheduleData, step: number, region: number): string {
 function regionWords(panel: Panel, data: ScheduleData, step: number, region: number): string {
   const found = panel.part<Portions>({ view: "schedule", part: "portion" });
   const part = found ? at(found.portion, step, region) : null;
-  const size = part === null ? "…" : number(100 * part, 1);
+  const size = part === null ? "…" : percent(part);
   const share =
-    part !== null && Number.isNaN(part)
-      ? "an empty region"
-      : size + " % of its token-layers recomputed";
+    part !== null && Number.isNaN(part) ? "an empty region" : size + " of its token-layers recomputed";
   return `Step ${panel.number(step)}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
 }
 
@@ -186,7 +184,7 @@ function drawLayers(panel: Panel): void {
     unit: "share of rows recomputed",
     words: (step, layer) => {
       const share = (i: number): number => siteShare(plan, frame.positions, String(i), step, layer);
-      const shares = SITE_WORDS.map((text, i) => `${text} ${number(100 * share(i), 1)} %`);
+      const shares = SITE_WORDS.map((text, i) => `${text} ${percent(share(i))}`);
       const rows = plural(frame.positions, "row");
       return `Step ${panel.number(step)}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
     },
@@ -217,8 +215,8 @@ function drawRunning(panel: Panel): void {
     words: (x) => {
       const parts = lanes.map(({ name, ys, before }) => {
         const step = stepAt(x, ys.length, before);
-        const share = number(ys[step], 1);
-        return `Lane ${name.toUpperCase()}: ${share} % after step ${before + step + 1}`;
+        const share = percent(ys[step] / 100);
+        return `Lane ${name.toUpperCase()}: ${share} after step ${before + step + 1}`;
       });
       return parts.join("; ");
     },

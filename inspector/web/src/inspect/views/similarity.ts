@@ -335,7 +335,7 @@ function drawLayers(panel: Panel, scene: Scene): void {
     value: (g, layer) => known(mean(layer, g)),
     words: (g, layer) =>
       `Layer ${layer + 1}, ${groups[g]}: ${name} compared with the previous recorded step, ` +
-      `mean of ${plural(steps.length - 1, "pair")}: ${cosineText(mean(layer, g))}`,
+      `mean of the pairs of steps that are known: ${cosineText(mean(layer, g))}`,
     pick: (g, layer, pin) => {
       if (pin) panel.set("group", String(g));
       panel.pick({ layer }, pin);

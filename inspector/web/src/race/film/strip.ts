@@ -34,7 +34,8 @@ const KEYS: readonly (readonly [state: string, text: string, name: string])[] = 
  * the end of the race, if it is later.
  */
 export function tellingFrames(store: Store, mode: Align, count: number): Frames[] {
-  const ends = store.series(mode).map((values) => values[values.length - 1]);
+  const moving = store.series(mode).filter((_, i) => store.started[i].rows.length);
+  const ends = moving.map((values) => values[values.length - 1]);
   const [first, last] = [Math.min(...ends), Math.max(...ends)];
   const even = first < last ? count - 1 : count;
   const values = Array.from({ length: even }, (_, i) => (first * (i + 1)) / even);
