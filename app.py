@@ -224,8 +224,11 @@ def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:
     """Give uploads a folder of their own, unless one is set.
 
     Gradio's default is shared with other apps, so that their files could not be told from old ones.
+    Each user of a machine has another folder, since the first one would own it.
     """
-    environment.setdefault("GRADIO_TEMP_DIR", str(Path(gettempdir(), OWN_NAME)))
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    folder = Path(gettempdir(), f"driftscope-{user}", OWN_NAME)
+    environment.setdefault("GRADIO_TEMP_DIR", str(folder))
 
 
 def zero_decorator() -> Any:

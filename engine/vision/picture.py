@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from engine.config.images import MAX_SIDE, ImageRef
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 THUMBNAIL = 240
 WHITE = (255, 255, 255)
+OPENING_READS = 10_000  # a file with little beside its pixels takes about a hundred
 
 
 class PictureLimits(NamedTuple):
@@ -65,11 +67,13 @@ def read_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
             f"images: the file has {len(data) / 1e6:.1f} MB, and at most "
             f"{limits.file_bytes / 1e6:g} MB are read; save it smaller"
         )
+    file = _Parts(data)
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with warnings.catch_warnings(), Image.open(file, formats=FORMATS) as image:
             warnings.simplefilter("ignore")  # of sizes, which are checked here
+            file.left = math.inf
             _check_size(image, limits)
-            _check_still(image)
+            _check_still(image, data)
             image.load()
             return Picture.of_image(_on_white(ImageOps.exif_transpose(image)))
     except Image.DecompressionBombError:
@@ -82,6 +86,26 @@ def read_picture(data: bytes, limits: PictureLimits | None = None) -> Picture:
 
 class _RefusedError(Exception):
     """An image that is readable and not accepted."""
+
+
+class _Parts(io.BytesIO):
+    """The bytes of an image file, of which at most `left` parts are read.
+
+    PIL joins the comments of a GIF and the EXIF data of a JPEG part by part, so that the time grows
+    with the square of their number.
+    """
+
+    left: float = OPENING_READS
+
+    def read(self, size: int | None = -1) -> bytes:
+        """The next part. Raises _RefusedError if there are too many."""
+        self.left -= 1
+        if self.left < 0:
+            raise _RefusedError(
+                "images: the file has too many parts beside its pixels; save it again without "
+                "its metadata"
+            )
+        return super().read(size)
 
 
 def _check_size(image: Image.Image, limits: PictureLimits) -> None:
@@ -102,12 +126,32 @@ def _too_many_pixels(found: str, limits: PictureLimits) -> str:
     )
 
 
-def _check_still(image: Image.Image) -> None:
-    frames = getattr(image, "n_frames", 1)
+def _check_still(image: Image.Image, data: bytes) -> None:
+    frames = _gif_frames(data) if image.format == "GIF" else getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":  # a JPEG with further pictures, such as a preview
         raise _RefusedError(
             f"images: an animation of {frames} frames; save the frame you mean as PNG or JPEG"
         )
+
+
+def _gif_frames(data: bytes) -> int:
+    """The number of frames of a GIF; PIL would also read what stands between them."""
+    at, frames = 13 + _palette_bytes(data[10]), 0
+    while at < len(data) - 10 and data[at] in b"!,":
+        if data[at] == ord(","):
+            frames += 1
+            at += 11 + _palette_bytes(data[at + 9])
+        else:
+            at += 2
+        while at < len(data) and data[at]:
+            at += 1 + data[at]
+        at += 1
+    return frames
+
+
+def _palette_bytes(flags: int) -> int:
+    """The size of the colour table that `flags` of a GIF announce."""
+    return 3 << ((flags & 7) + 1) if flags & 128 else 0
 
 
 def _on_white(image: Image.Image) -> Image.Image:

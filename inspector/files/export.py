@@ -105,7 +105,8 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
     """Read one or two traces as a race.
 
     With each file its recorded trace may be given; it has the same name with `-recorded` added.
-    Runs of other engines (engine.trace.foreign) are read as well. A file may have `limit` bytes.
+    Runs of other engines (engine.trace.foreign) are read as well. A file may have at most `limit`
+    bytes.
     Raises ValueError, which says what is wrong and what to do.
     """
     files = sorted((Path(path) for path in paths), key=lambda path: path.name)

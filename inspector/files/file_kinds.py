@@ -28,7 +28,7 @@ def kind_of(path: Path) -> str:
         if path.stat().st_size > MAX_JSON_BYTES:
             return ""
         return _json_kind(json.loads(path.read_bytes()))
-    except (ValueError, RecursionError, zipfile.BadZipFile):
+    except (ValueError, RecursionError, NotImplementedError, zipfile.BadZipFile):
         return ""
 
 

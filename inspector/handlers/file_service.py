@@ -46,7 +46,7 @@ class FileService:
     def __init__(self, handlers: Handlers, examples: Path | None = None) -> None:
         self._handlers = handlers
         uploads = Path(get_upload_folder())
-        uploads.mkdir(parents=True, exist_ok=True)
+        uploads.mkdir(0o700, parents=True, exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(prefix=EXPORTS, dir=uploads)
         self._exports: dict[Path, str] = {}  # the visitor of each, the oldest first
         self._lock = threading.Lock()
@@ -69,10 +69,10 @@ class FileService:
         caches, limit = catalog.methods["cache"], catalog.trace_bytes
         try:
             return export.write_race(record, folder, catalog.title, caches, limit), READY
-        except ValueError as error:
-            said = error_text(error)
         except OSError as error:
             said = f"The files cannot be written ({error.strerror}). Try again later."
+        except Exception as error:
+            said = error_text(error)
         shutil.rmtree(folder, ignore_errors=True)
         return None, f"Not exported. {said}"
 

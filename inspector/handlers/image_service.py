@@ -22,6 +22,7 @@ from inspector.protocol import Picture, Session
 
 KEPT_BYTES = 512_000_000  # of all visitors; at least VISITOR_BYTES
 VISITOR_BYTES = 256_000_000
+AT_ONCE = 2  # images that are decoded at the same time; one takes up to 400 MB meanwhile
 REMEMBERED = 1_000  # names of dropped pictures
 LIFETIME_S = 3_600.0
 NOT_AN_UPLOAD = "images: no file was uploaded; choose a PNG, JPEG, WebP, BMP or GIF file"
@@ -71,6 +72,7 @@ class ImageService:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._dropped: OrderedDict[Key, None] = OrderedDict()  # for lack of memory
         self._lock = threading.Lock()
+        self._decoding = threading.BoundedSemaphore(AT_ONCE)
 
     def read(self, who: str, path: str | Path) -> str:
         """Read an uploaded image file, which is deleted; returns the picture's name.
@@ -149,7 +151,8 @@ class ImageService:
             said = DROPPED if (who, name) in self._dropped else NEEDED
             return _note(said.format(name[:60], remedy))
         ref = ImageRef.parse(name)
-        data = base64.b64encode(picture.thumbnail()).decode()
+        with self._decoding:
+            data = base64.b64encode(picture.thumbnail()).decode()
         return (
             f'<figure class="ds-image" data-image="{escape(name)}"><img alt="The image of the '
             f'prompt" src="data:image/png;base64,{data}"><figcaption>{ref.width} × {ref.height} '
@@ -158,11 +161,12 @@ class ImageService:
 
     def _picture(self, path: str | Path) -> Picture:
         """The picture of an uploaded file, which is deleted. Raises ValueError naming `images`."""
-        try:
-            data = self._uploads.read(self._file(path), self._most)
-        except OSError:
-            raise ValueError(NOT_AN_UPLOAD) from None
-        return self._session.read_image(data)
+        with self._decoding:
+            try:
+                data = self._uploads.read(self._file(path), self._most)
+            except OSError:
+                raise ValueError(NOT_AN_UPLOAD) from None
+            return self._session.read_image(data)
 
     def _file(self, path: str | Path) -> Path:
         """The path without links. Raises ValueError unless it is in the folder of the uploads."""

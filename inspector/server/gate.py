@@ -28,7 +28,7 @@ BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"|run-history|custom_component/|(undo-)?vibe-)",
     re.I,
 )
-RANGE = re.compile(r"bytes=\d*-\d*")
+RANGE = re.compile(r"bytes=\d{0,19}-\d{0,19}")
 
 
 class Gate:

@@ -16,6 +16,8 @@ from typing import Any
 import gradio as gr
 
 SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_PATH = 4_096  # characters; the time to resolve a path grows with their square
+MAX_FILES = 100  # of a request; for each, Gradio leaves an empty file in the upload folder
 MAX_DEPTH = 32
 EMPTY_KEYS = ("batched", "simple_format", "oauth_token")  # the page leaves these empty
 
@@ -66,23 +68,32 @@ def _no_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _check_values(value: Any, folder: Path, depth: int = 0) -> None:
-    """Refuse a value that is nested too deeply, or a file outside the upload folder."""
+def _check_values(value: Any, folder: Path, depth: int = 0) -> int:
+    """Refuse a value that is nested too deeply, a file outside the upload folder, or many files.
+
+    Returns the number of files.
+    """
     if depth > MAX_DEPTH:
         raise Refused(f"body: nested deeper than {MAX_DEPTH} levels", 400)
+    files = 0
     if isinstance(value, dict):
         if isinstance(value.get("path"), str) or isinstance(value.get("meta"), dict):
             _check_file(value, folder)
+            files = 1
         value = list(value.values())
     if isinstance(value, list):
         for one in value:
-            _check_values(one, folder, depth + 1)
+            files += _check_values(one, folder, depth + 1)
+            if files > MAX_FILES:
+                raise Refused(f"data: more than {MAX_FILES} files; send fewer", 422)
+    return files
 
 
 def _check_file(value: Mapping[str, Any], folder: Path) -> None:
     path = value.get("path")
     try:
-        held = isinstance(path, str) and Path(path).resolve().is_relative_to(folder.resolve())
+        short = isinstance(path, str) and len(path) <= MAX_PATH
+        held = short and Path(str(path)).resolve().is_relative_to(folder.resolve())
         if not held or not Path(str(path)).resolve().is_file():
             raise ValueError
     except (ValueError, OSError):

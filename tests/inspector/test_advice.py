@@ -3,11 +3,12 @@
 import json
 from types import SimpleNamespace
 
+import gradio as gr
 import pytest
 
 from engine.advise.service import SearchService
 from engine.batch.service import BatchService
-from inspector.handlers.tasks.advice_handlers import AdviceHandlers
+from inspector.handlers.tasks.advice_handlers import AdviceHandlers, _share
 from inspector.handlers.tasks.prompt_sources import TYPED
 from tests.inspector.conftest import given_values, small_race
 
@@ -76,10 +77,16 @@ def test_a_refusal_names_what_is_wrong(press, changes, said):
     assert said in only["message"]
 
 
+@pytest.mark.parametrize(("percent", "share"), [(95, 0.95), (10**400, 10**400), ("x", "x")])
+def test_a_percentage_that_is_none_is_left_to_be_refused(percent, share):
+    assert _share(percent) == share
+
+
 def test_a_search_that_is_gone_is_named(tab, request_of):
     (only,) = tab.go_on(request_of(), '{"search": "gone"}')
     assert "search: it is no longer in memory" in json.loads(only[0])["message"]
-    assert all("__type__" in str(one) or one is not None for one in tab.reopen(["gone"]))
+    found = tab.reopen(["gone"])
+    assert list(found) == [gr.skip()] * len(found) != []
     event = SimpleNamespace(search="gone", name="dual: defaults")
     (message, *_) = next(iter(tab.race(event, request_of())))
     assert "search: it is no longer in memory" in str(message)

@@ -5,7 +5,6 @@ import math
 import os
 import signal
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 
@@ -158,9 +157,10 @@ def test_recorded_calls_give_the_recorded_answers(client, recorded):
         assert recorded["metrics"][lane].items() <= last[lane]["metrics"].items()
 
 
-def test_nan_is_refused(client):
-    with pytest.raises((AppError, ValueError)):
-        client.predict(race(temperature=math.nan), api_name="/run")
+def test_nan_is_refused(app):
+    with closing(Visitor(app.url)) as visitor:  # the client of Gradio would not send it
+        output = visitor.ask("run", [race(temperature=math.nan)])
+    assert "temperature: must be a finite number" in output["error"]
 
 
 def test_a_run_streams_steps_and_ends_with_metrics(client):
@@ -191,18 +191,6 @@ def test_cancel_leaves_the_engine_free(client):
     start = time.monotonic()
     assert client.predict(race(), api_name="/run")["state"] == "done"
     assert time.monotonic() - start < 30
-
-
-def test_two_clients_do_not_mix(app):
-    def run(seed):
-        one = program(app.url)
-        return one.predict(race(temperature=0.7, seed=seed), api_name="/run")
-
-    with ThreadPoolExecutor(3) as pool:
-        first, second, other = pool.map(run, (1, 1, 2))
-    assert len({first["run"], second["run"], other["run"]}) == 3
-    assert first["lanes"]["a"]["text"] == second["lanes"]["a"]["text"]
-    assert first["summary"]["forwards"] == second["summary"]["forwards"]
 
 
 def press_run(app, changes):

@@ -23,7 +23,9 @@ def test_uploads_have_a_folder_of_their_own_unless_one_is_set():
     environment, given = {}, {"GRADIO_TEMP_DIR": "/mine"}
     for one in (environment, given):
         app.keep_uploads_apart(one)
-    assert Path(environment["GRADIO_TEMP_DIR"]).name == "driftscope-uploads"
+    folder = Path(environment["GRADIO_TEMP_DIR"])
+    assert folder.name == "driftscope-uploads"
+    assert folder.parent.name == f"driftscope-{os.getuid()}", "another user has another one"
     assert given == {"GRADIO_TEMP_DIR": "/mine"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from engine.batch import service
 from engine.batch.service import BatchService
 from inspector.handlers.tasks import prompt_sources
-from inspector.handlers.tasks.batch_handlers import BatchHandlers
+from inspector.handlers.tasks.batch_handlers import MAX_TEXT, BatchHandlers, _shortened
 from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED
 from tests.inspector.conftest import given_values, small_race
 
@@ -284,3 +284,10 @@ def test_the_files_of_many_visitors_are_kept_up_to_a_size(tab, request_of, tmp_p
     assert tab.sources.chosen(visitors[19], FILE, "", {})
     with pytest.raises(ValueError, match=prompt_sources.NO_FILE):
         tab.sources.chosen(visitors[18], FILE, "", {})
+
+
+@pytest.mark.parametrize("longer", [0, 1, 900])
+def test_a_text_that_is_cut_shows_it(longer):
+    found = _shortened("x" * (MAX_TEXT + longer), MAX_TEXT)
+    assert len(found) == MAX_TEXT
+    assert found.endswith("…") == (longer > 0)

@@ -1,6 +1,7 @@
 """An imported file that is no trace is told what it is."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -62,6 +63,16 @@ def test_a_long_list_of_members_is_not_read_to_tell_what_the_archive_is(tmp_path
 @pytest.mark.parametrize("data", [b"", b"PK nonsense", b"{", b"\xff\xfe", b"[" * 90_000])
 def test_damaged_files_are_called_damaged(data, tmp_path):
     path = tmp_path / "broken.json"
+    path.write_bytes(data)
+    assert "damaged or not a trace" in refused(path)
+
+
+def test_an_archive_of_an_unknown_version_is_called_damaged(tmp_path):
+    path = tmp_path / "new.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("meta.npy", b"x")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + 6] = 99  # the version that is needed to read it
     path.write_bytes(data)
     assert "damaged or not a trace" in refused(path)
 

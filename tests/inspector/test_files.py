@@ -173,6 +173,19 @@ def test_an_export_to_a_full_disk_says_so(files, handlers, traces, request_of, m
     assert not any(files.folder.iterdir())
 
 
+def test_an_export_that_fails_leaves_nothing(files, handlers, traces, request_of, monkeypatch):
+    handlers.store.put(record := RaceRecord(traces=traces, state="done"))
+
+    def deep(*given):
+        raise RecursionError
+
+    monkeypatch.setattr(export, "write_race", deep)
+    path, said = files.export(request_of(), record.run_id)
+    assert path is None
+    assert said.startswith("Not exported. Unexpected error")
+    assert not any(files.folder.iterdir())
+
+
 def test_what_is_exported_is_the_race_that_is_shown(files, handlers, small, request_of):
     """Not the last one, and no other in its place once it is forgotten."""
     handlers.first_view(ASSETS / "examples")

@@ -17,7 +17,7 @@ from inspector.handlers import uploads
 from inspector.handlers.uploads import UnreadUploads
 from inspector.server import gate, upload_folder
 from inspector.server.gate import BLOCKED_PATHS, Gate
-from inspector.server.request_checks import MAX_DEPTH
+from inspector.server.request_checks import MAX_DEPTH, MAX_FILES
 from inspector.server.upload_folder import UploadFolder, clean
 
 JSON = {"Content-Type": "application/json"}
@@ -279,6 +279,20 @@ def test_only_uploaded_files_are_taken(client, path, meta):
     answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[given]))
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith("data: the file was not uploaded to this app")
+
+
+def test_a_path_of_very_many_parts_is_refused_at_once(client):
+    given, began = {"path": "a/" * 200_000, "meta": {}}, time.monotonic()
+    answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[given]))
+    assert answer.status_code == 422
+    assert time.monotonic() - began < 3
+
+
+def test_more_files_than_anybody_chooses_are_refused(client):
+    (path,) = client.post("/gradio_api/upload", files={"files": ("a.npz", b"x")}).json()
+    given = [{"path": path, "meta": {"_type": "gradio.FileData"}}] * (MAX_FILES + 1)
+    answer = client.post("/gradio_api/run/predict", json=right(fn_index=1, data=[given]))
+    assert "more than 100 files" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("value", ["dual", 3, [], {}, {"path": 3}])

@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -299,3 +301,20 @@ def test_a_run_card_and_a_link_name_the_image(run):
     record = RaceRecord(traces={"a": run, "b": run}, state="done")
     assert json.dumps(run_card(record)).count(name) >= 2
     assert name in links.link(record)["query"].replace("%22", '"')
+
+
+def test_few_images_are_decoded_at_the_same_time(images, seeing, tmp_path, monkeypatch):
+    now, most, read = [], [], seeing.read_image
+
+    def counted(data):
+        now.append(1)
+        most.append(len(now))
+        time.sleep(0.05)
+        now.pop()
+        return read(data)
+
+    monkeypatch.setattr(seeing, "read_image", counted)
+    paths = [upload(tmp_path, image_file(plain(9 + n, 9)), f"{n}.png") for n in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        assert len(list(pool.map(lambda path: images.read("me", path), paths))) == 6
+    assert max(most) == 2

@@ -136,7 +136,7 @@ def test_the_space_starts_out_of_it_and_is_bounded(pushed, tmp_path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     with running_app(tmp_path, pushed, **env, PYTHONPATH=path, TMPDIR=str(temporary)) as app:
-        assert list(temporary.glob("driftscope-uploads/exports-*"))
+        assert list(temporary.glob("*/driftscope-uploads/exports-*"))
         client = program(app.url)
         found = client.predict(api_name="/methods")
         assert (found["devices"], found["any_model"]) == (["cpu", "cuda"], False)
@@ -149,7 +149,7 @@ def test_the_space_starts_out_of_it_and_is_bounded(pushed, tmp_path):
     log = app.log.read_text()
     assert "Traceback" not in log
     assert "ssr" not in log.lower()
-    assert not list(temporary.glob("driftscope-uploads/exports-*")), (
+    assert not list(temporary.glob("*/driftscope-uploads/exports-*")), (
         "visitors' files stay after SIGTERM"
     )
 

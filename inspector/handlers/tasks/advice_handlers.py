@@ -55,4 +55,5 @@ class AdviceHandlers(TaskHandlers[Search]):
 
 def _share(percent: Any) -> Any:
     """A share of 1 for a percentage; anything else stays, to be refused by name."""
-    return percent / 100 if type(percent) in (int, float) else percent
+    number = type(percent) is float or (type(percent) is int and abs(percent) < 1_000)
+    return percent / 100 if number else percent

@@ -86,8 +86,8 @@ class BatchHandlers(TaskHandlers[Batch]):
             return to_json({"missing": str(error)})
         for row in rows:
             question, before = tokens.question(row.pop("text_of_prompt"))
-            row |= {"question": question[:MAX_QUESTION], "before": before}
-            row["text"] = row["text"][:MAX_TEXT]
+            row |= {"question": _shortened(question, MAX_QUESTION), "before": before}
+            row["text"] = _shortened(row["text"], MAX_TEXT)
         return to_json({"rows": rows, "total": batch.done})
 
     def aggregates(self, asked: Any) -> str:
@@ -155,3 +155,8 @@ def _kept_rows(kept: Any) -> list[Any]:
     if not isinstance(rows, list):
         raise ValueError(NO_LIST)
     return rows
+
+
+def _shortened(text: str, most: int) -> str:
+    """A text of at most `most` characters, the last of which shows whether it was cut."""
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -37,7 +37,7 @@ class PromptSources:
     def take_file(self, request: gr.Request, path: str | None) -> str:
         """Read an uploaded JSONL file; returns what it holds, or what is wrong with it."""
         who = visitor_id(request)
-        self._files.pop(who, None)
+        self.leave(who)
         if not path:
             return ""
         try:
@@ -56,7 +56,8 @@ class PromptSources:
 
     def leave(self, who: str) -> None:
         """Drop the file of a visitor."""
-        self._files.pop(who, None)
+        with self._lock:
+            self._files.pop(who, None)
 
     def chosen(
         self, who: str, source: Any, text: Any, problems: Mapping[str, Any]

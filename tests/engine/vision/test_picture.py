@@ -2,6 +2,7 @@
 
 import io
 import struct
+import time
 import zlib
 
 import numpy as np
@@ -32,7 +33,12 @@ def animation(kind):
 
 
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8))
+COMMENTS = b"!\xfe\x01A\0" * 1_000_000
 REFUSED = {
+    "a GIF of a million comments": (
+        b"GIF89a" + struct.pack("<HHBBB", 8, 8, 0, 0, 0) + COMMENTS,
+        "too many parts",
+    ),
     "fifty megapixels": (png_header(10_000, 5_000), "50 million pixels.*at most 40"),
     "a bomb": (png_header(100_000, 100_000), "10000 million pixels|library decodes"),
     "a long side": (png_header(20_000, 10), "each side must have 1 to 16384"),
@@ -46,6 +52,12 @@ REFUSED = {
     "PDF": (b"%PDF-1.4 %%EOF", "damaged or no image"),
     "many bytes": (b"\0" * 20_000_001, "at most 20 MB"),
 }
+
+
+def test_comments_behind_the_pixels_of_a_gif_are_not_read():
+    image, began = plain(8, 8), time.monotonic()
+    assert read_picture(image_file(image, "GIF")[:-1] + COMMENTS + b";").ref[:2] == (8, 8)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("kind", REFUSED)
