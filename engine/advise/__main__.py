@@ -5,9 +5,9 @@
     python -m engine advise --cache all --prompts questions.txt --of tokens --out advice
 
 Two exact runs are recorded; from them and from a narrow model with random weights the time and the
-loss of every setting are predicted. The best predictions are run, in rounds, on a third of the
-prompts, beside the method's published settings. The best of those are tested on the other prompts,
-which were not used before. The result has measured figures only.
+loss of up to 48 settings of each method are predicted. The best predictions are run, in rounds, on
+a third of the prompts (at most 24), beside the method's published settings. The best of those are
+tested on the other prompts, which were not used before. The result has measured figures only.
 
 --of says what is kept of plain decoding (the same settings without a cache): `tokens`, its text,
 token by token; `answers`, its final answers; `accuracy`, its share of right answers, for prompts

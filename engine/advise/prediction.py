@@ -115,9 +115,12 @@ def fitted(prediction: Prediction, rates: np.ndarray, sensitivity: float) -> Pre
 
 
 def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties at their mean rank; None if one does not vary."""
+    """Spearman's rank correlation, ties at their mean rank.
+
+    None if one does not vary, or of fewer than three, whose order is always the same or opposite.
+    """
     x, y = _ranks(np.asarray(a, float)), _ranks(np.asarray(b, float))
-    if len(x) < 2 or x.std() == 0 or y.std() == 0:
+    if len(x) < 3 or x.std() == 0 or y.std() == 0:
         return None
     return float(np.corrcoef(x, y)[0, 1])
 

@@ -223,7 +223,7 @@ class SearchService:
         if not isinstance(cache, str) or not cache:
             raise ValueError(f"cache: choose from {', '.join((*searchable(), ALL))}")
         if any(getattr(base, name) for name in LEFT_OUT):
-            raise ValueError("spec: a search takes no start, fixed tokens or messages; leave them")
+            raise ValueError("spec: a search takes no start, fixed tokens or messages; remove them")
         if base.images:
             raise ValueError("images: a search takes none; remove the image from the settings")
         info = self._session.model_info(base.model)

@@ -180,7 +180,7 @@ def _captured_cells(captured: Mapping[str, Any], eager: Mapping[str, Any]) -> li
         captured["name"],
         f"{captured['ms']:.2f}",
         f"{eager['ms']:.2f}",
-        f"{1 / eager['speed_up']:.2f}x",
+        f"{eager['ms'] / captured['ms']:.2f}x",
         "" if eager["same"] is None else percentage(eager["same"]),
         *(("", "") if waits is None else (f"{count:.2f}" for count in waits)),
     ]

@@ -93,7 +93,7 @@ def _run(
     if args.workers > 1 and args.out:
         raise ValueError(
             "--workers: the processes keep no samples in --out; start them with torchrun instead, "
-            "or leave one of both out"
+            "or leave out one of the two"
         )
     make_out(args.out)
     start = time.perf_counter()

@@ -149,7 +149,7 @@ def _tokens_per_forward(rows: Sequence[Row]) -> str:
 
 
 def _slow_steps(name: str, rows: Sequence[Row]) -> str:
-    slow = [row for row in rows[1:] if row["speed"] and row["speed"]["step_ratio"] < 1]
+    slow = [row for row in rows[1:] if row["speed"] and round(row["speed"]["step_ratio"], 2) < 1]
     if not slow:
         return f"On {name} (`official`), no method makes a step slower than one of plain decoding."
     named = ", ".join(f"{row['name']} ({row['speed']['step_ratio']:.2f}x)" for row in slow)
@@ -176,7 +176,8 @@ def _early_stopping(blocks: Mapping[str, Sequence[Row]]) -> str:
     early = slow["nfe"] * slow["ms_per_step"] / (fast["nfe"] * fast["ms_per_step"])
     return (
         f"Stopping at the end of the text alone takes plain decoding from {slow['nfe']:.0f} to "
-        f"{fast['nfe']:.0f} forwards on the timed task and makes it {early:.1f} times as fast. "
+        f"{fast['nfe']:.0f} forwards on the timed task and makes it {early:.1f} times as fast, by "
+        "the times of both tables. "
         "Guided decoding always stops there, so it is compared under `fill_safe` only: `guided` "
         f"needs {guided['nfe']:.0f} forwards there, and its run is {guided['speed_up']:.2f} times "
         "as fast as that of plain decoding."

@@ -273,13 +273,17 @@ def with_accuracies(
 ) -> dict[str, Any]:
     """The results of an earlier run with other accuracies; all times stay.
 
-    Raises ValueError if its tables, rows or checkpoints are not those of the settings.
+    Raises ValueError if its tables, rows, specs or checkpoints are not those of the settings.
     """
     found = []
     for saved, table, of_table in zip(document["tables"], tables, accuracies, strict=False):
-        names = [[row["name"] for row in block["rows"]] for block in saved["blocks"]]
-        wanted = [[one.name for one in block.specs] for block in table.blocks]
-        if (saved["name"], saved["checkpoint"], names) != (table.name, _checkpoint(table), wanted):
+        rows = [
+            [(row["name"], RunSpec.from_dict(row["spec"])) for row in block["rows"]]
+            for block in saved["blocks"]
+        ]
+        wanted = [[(one.name, one.spec) for one in block.specs] for block in table.blocks]
+        own = saved["name"], saved["checkpoint"], saved["shots"], rows
+        if own != (table.name, _checkpoint(table), table.shots, wanted):
             break
         blocks = [
             block | {"rows": [a | b for a, b in zip(block["rows"], rows, strict=True)]}

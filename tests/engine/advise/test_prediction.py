@@ -226,6 +226,11 @@ def test_rank_correlation(a, b, want):
     assert rank_correlation(a, b) == pytest.approx(want)
 
 
+@pytest.mark.parametrize(("a", "b"), [([1, 2], [3, 4]), ([1, 1, 1], [1, 2, 3]), ([], [])])
+def test_two_numbers_or_equal_ones_have_no_rank_correlation(a, b):
+    assert rank_correlation(a, b) is None
+
+
 def test_there_is_no_rank_correlation_of_equal_values():
     assert rank_correlation([1, 1], [1, 2]) is None
     assert rank_correlation([1], [2]) is None

@@ -138,7 +138,9 @@ def test_options_that_exclude_each_other_are_rejected(capsys, words):
 def test_the_fastest_number_of_threads_is_used_and_printed(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench, "best_threads", lambda works: len(works[0]()))
     specs = settings_file(tmp_path, {"name": "plain"})
-    lines, found = command(capsys, "--model", LLADA, "--specs", specs, "--threads", "auto")
+    lines, found = command(
+        capsys, "--model", LLADA, "--specs", specs, "--threads", "auto", "--tokens", "5"
+    )
     assert found["environment"]["threads"] == bench.TRIED_STEPS
     assert lines[0].startswith(f"{bench.TRIED_STEPS} of ")
 
@@ -218,7 +220,7 @@ def test_the_gpu_suite_times_every_cache(monkeypatch, shape, group):
 def test_captured_and_eager_forwards_share_a_row():
     row = {"group": "LLaDA-8B", "name": "dual", "ms": 2.0, "waits": [0.0, 1.0]}
     other = row | {"name": "spa_cache"}
-    found = [row, row | {"name": "dual, eager", "ms": 5.0, "speed_up": 0.4, "same": 0.5}, other]
+    found = [row, row | {"name": "dual, eager", "ms": 5.0, "speed_up": 0.41, "same": 0.5}, other]
     lines = report.captured_table(found).splitlines()
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
         "LLaDA-8B", "dual", "2.00", "5.00", "2.50x", "50.0 %", "0.00", "1.00",
