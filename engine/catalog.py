@@ -194,7 +194,8 @@ def check_knobs(spec: RunSpec) -> None:
     for key in spec.knobs:
         if key.split(".")[0] not in used:
             raise ValueError(
-                f"{key}: no such component in this run; it has {', '.join(sorted(used))}"
+                f"{key}: this run does not use that method; its cache is {spec.cache}, its "
+                f"unmasker {spec.unmasker}; leave the knob out"
             )
 
 

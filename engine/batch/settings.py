@@ -82,7 +82,7 @@ def batch_settings(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
 def _bare(spec: RunSpec) -> RunSpec:
     """A spec without what a batch does by itself; ValueError for what it cannot do."""
     if spec.start is not None or spec.fixed or spec.messages:
-        raise ValueError("settings: a batch takes no start, fixed tokens or messages; leave them")
+        raise ValueError("settings: a batch takes no start, fixed tokens or messages; remove them")
     if spec.images:
         raise ValueError("images: a batch takes none; remove the image from the settings")
     return replace(spec, prompt="", record="off")

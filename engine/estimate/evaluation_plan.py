@@ -7,7 +7,7 @@
 The methods have the settings of their papers for the task, and all of them the same lengths in one
 task. One sequence is decoded at a time on each GPU, and problems are shared evenly among the GPUs;
 loading of weights and scoring are not counted. The times are computed from FLOPs, bytes and rates
-of the device as in `python -m engine estimate`, and nothing of them was measured on a GPU.
+of the device as in `python -m engine estimate`, and none of them was measured on a GPU.
 --write-page renews the table of assets/results/evaluation-plan.md, which is of the default model.
 With another --model, the settings are those published for the default one.
 """

@@ -24,7 +24,7 @@ NOT_ARGUMENTS = ("prompt", "chat", "model")
 def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
     """The spec of model arguments for the model `name`.
 
-    Keys are fields of RunSpec, `component.knob`, or the name alone of a knob of the chosen cache or
+    Keys are fields of RunSpec, `method.knob`, or the name alone of a knob of the chosen cache or
     unmasker. Raises ValueError naming an argument that is unknown, with the nearest known one.
     """
     described = catalog.describe()

@@ -151,10 +151,11 @@ LESSONS = (
         "Choosing rows by a cheap proxy of their drift, and what such a choice misses.",
         8,
         "Look at the probed steps of lane B and pin a cell.",
-        "In each layer a proxy of V, its low-rank image, is compared with that of the previous "
-        "step. The rows whose proxy drifted most are recomputed, as many as the layer's budget "
-        "allows. The probe, an exact forward of the same step, shows which rows really drifted. In "
-        "the map, underlined cells are reused rows; their error is the drift that was missed.",
+        "In each layer a proxy of V, its low-rank projection, is compared with that of the "
+        "previous step. The rows whose proxy drifted most are recomputed, as many as the layer's "
+        "budget allows. The probe, an exact forward of the same step, shows which rows really "
+        "drifted. In the map, underlined cells are reused rows; their error is the drift that was "
+        "missed.",
         "Find a reused row whose attention output drifted as much as those of the recomputed rows. "
         "Pin it at a probed step, then press Check.",
         ("plain", "spa_cache"), "pin", "error", {"lane": "b", "step": 20, "layer": 4},
@@ -195,12 +196,13 @@ LESSONS = (
         8,
         "Put each of the three settings in lane B and look at Query drift, then at Compare.",
         "A row is reused (underlined) if the query of its first head drifted by no more than the "
-        "layer's threshold τ since the previous step. DARE-KV reuses K and V: this saves two "
+        "layer's threshold τ since the previous step. DARE-KV reuses K and V: this saves their "
         "projections, and attention and feed-forward are still computed for every row. DARE-O "
-        "reuses the attention output: this saves attention and most of the other two projections, "
-        "and K, V and feed-forward are still computed for every row. In layer 1 a query depends on "
-        "its token alone. While a token stays the same, DARE-O therefore finds no drift there, nor "
-        "in the layers above, whose input then stays the same too. The third setting recomputes "
+        "reuses the attention output: this saves attention and most of the query and output "
+        "projections, and K, V and feed-forward are still computed for every row. In layer 1 a "
+        "query depends on its token alone. While a token stays the same, DARE-O therefore finds no "
+        "drift there, nor in the layers above, whose input then stays the same too. The third "
+        "setting recomputes "
         "all rows of layers 1 and 2.",
         "Which setting saves most, among those that leave the text as plain decoding writes it? "
         "Give the percentage of plain decoding's GFLOPs that it saves.",

@@ -54,9 +54,10 @@ def _about(limits: dict[str, Any]) -> str:
     """What the tab is for, with the limits of this page."""
     text = (
         "Find settings of a cache method that are fast and keep a share, which you choose, of "
-        "plain decoding's tokens, final answers or right answers. Two exact runs are recorded, "
-        "settings are predicted from them, the best predictions are run in rounds on a third of "
-        "the prompts, and the best of these are tested on the other prompts. Model, lengths and "
+        "plain decoding's tokens, final answers or right answers. Two exact runs are recorded. "
+        "From them the time and the kept share of settings are predicted. The best predictions "
+        "are run in rounds on a third of the prompts, at most 24, and the best of these are "
+        "tested on the other prompts. Model, lengths and "
         "unmasker are those of lane B of the Run tab; plain decoding here has the same unmasker "
         "and no cache."
     )

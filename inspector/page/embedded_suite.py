@@ -44,7 +44,7 @@ def _training(models: Sequence[Mapping[str, Any]]) -> str:
         )
         for one in models
     ]
-    note = "\nThose of the model that a model was initialised from are included."
+    note = "\nThe training of the model from which a model was initialised is included."
     return "\n".join(
         [
             "| model | tokens | minutes on a CPU | on a GPU |",

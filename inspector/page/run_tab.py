@@ -218,9 +218,9 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
         with gr.Column(min_width=280):
             gr.Markdown(
                 "View one trace, or two side by side, each with its `-recorded` file if there is "
-                f"one. A file may have {size(most)}. Nothing is computed. Runs of other engines "
-                "open too: as `driftscope-run` JSON, d3LLM trajectories or pages of dLLM-RL's "
-                "trace viewer. The race of a run card runs again."
+                f"one. A file may have at most {size(most)}. Nothing is computed. Runs of other "
+                "engines open too: as `driftscope-run` JSON, d3LLM trajectories or pages of "
+                "dLLM-RL's trace viewer. The race of a run card runs again."
             )
             given = gr.File(
                 label="Traces, runs of other engines and run cards (.npz, .json or .html)",

@@ -1,5 +1,7 @@
 """Every view of a run as large as one of 8 billion parameters, in a real headless Chromium."""
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 
 from engine.core.files import ASSETS
@@ -84,4 +86,5 @@ def test_another_layer_is_asked_for_alone(race):
     asked = race.watch.requests[before:]
     assert asked
     assert all("/driftscope/slice?" in url for url in asked)
-    assert all("layer=" in url or "step=" in url for url in asked)
+    layers = [parse_qs(urlsplit(url).query).get("layer", []) for url in asked]
+    assert {layer for found in layers for layer in found} == {"3"}

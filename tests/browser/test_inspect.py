@@ -97,7 +97,7 @@ def test_cells_have_the_colour_of_their_number(crisp, golden, theme):
 def test_what_the_page_weighs(weights, record_property):
     record_property("page weight", sum(weights))
     record_property("requests", len(weights))
-    assert 0 < sum(weights) < 1_500_000
+    assert 0 < sum(weights) < 700_000
 
 
 def test_one_cursor_moves_everything_and_asks_only_for_slices(example, golden):

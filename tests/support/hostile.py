@@ -31,7 +31,7 @@ UNKNOWN = ": unknown field; the fields are "  # after any name
 SENTENCES = re.compile(  # messages of the page that have no field to name
     r"Nothing to (record|export): press Run first|This run is no longer in memory|"
     r"Invalid request: expected run id|Queue is full|Invalid file type|"
-    r"The recording was stopped|.*: no such component in this run; it has ",
+    r"The recording was stopped|.*: this run does not use that method; its cache is ",
     re.S,
 )
 LABELLED = [knob for rows in describe().values() for row in rows for knob in row.get("knobs", ())]

@@ -9,6 +9,16 @@ from tests.support.looking import recolour
 OPENED = (3, 30, 0.8)
 
 
+SLIDE = """given => {
+  for (const [name, value] of Object.entries(given)) {
+    const field = document.querySelector(`[data-in-${name}]`);
+    field.value = value;
+    for (const kind of ['input', 'change'])
+      field.dispatchEvent(new Event(kind, { bubbles: true }));
+  }
+}"""
+
+
 class Widget:
     """The widget as a person uses it, and its own account of what it shows."""
 
@@ -20,8 +30,8 @@ class Widget:
         made.settled()
 
     def slide(self, k, percent, part):
-        for name, value in (("k", k), ("epsilon", percent / 100), ("strength", part)):
-            self.page.locator(f"[data-in-{name}]").fill(str(value))
+        given = {"k": str(k), "epsilon": str(percent / 100), "strength": str(part)}
+        self.page.evaluate(SLIDE, given)
 
     def press(self, key):
         self.page.locator(f"[data-key={key}]").click()

@@ -136,8 +136,9 @@ class DllmCache(CachePolicy):
         "code",
         choices=("code", "paper"),
         label="Answer when only the prompt is refreshed",
-        help="Case 2 of the paper. code: the chosen rows of the answer are recomputed too, as in "
-        "the released code; paper: they are not.",
+        help="Steps that refresh the prompt but not the answer (case 2 of the paper). code: the "
+        "chosen rows of the answer are recomputed too, as in the released code; paper: they are "
+        "not.",
     )
     ref: str = knob(
         "last_step",

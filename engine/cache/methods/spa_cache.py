@@ -48,7 +48,7 @@ PEAKS = (0.0625, 0.125, 0.25, 0.5)  # heights at which a fitted curve is searche
 PROJECTED = {"query": "q", "key": "k"}
 RECORDED = {"key": "k", "attn_out": "attn"}  # compared values whose drift is recorded as it is
 COMPARED = {
-    "value": "the low-rank image of V",
+    "value": "the low-rank projection of V",
     "query": "the query",
     "key": "the key",
     "input": "the input",
@@ -86,7 +86,8 @@ class SpaCache(CachePolicy):
     title = "SPA-Cache"
     paper = "arXiv 2602.02544"
     summary = (
-        "Recomputes the rows whose low-rank image of V drifted most, by a budget for each layer."
+        "Recomputes the rows whose low-rank projection of V drifted most, by a budget for each "
+        "layer."
     )
     reasons = (
         Reason("the first step recomputes every row", "first_step"),
@@ -156,15 +157,15 @@ class SpaCache(CachePolicy):
     identifier: str = knob(
         "value",
         choices=("value", "query", "key", "input", "attn_out"),
-        help="What is compared with the previous step; value: the low-rank image of V; attn_out: "
-        "attention is computed for all rows, and only the feed-forward is saved.",
+        help="What is compared with the previous step; value: the low-rank projection of V; "
+        "attn_out: attention is computed for all rows, and only the feed-forward is saved.",
     )
     rank: int | None = knob(
         None, 1, 8192, optional=True,
-        help="Width of the low-rank image; empty: an eighth of V's width, at most 128.",
+        help="Width of the low-rank projection; empty: an eighth of V's width, at most 128.",
     )  # fmt: skip
     proxy_bias: bool = knob(
-        True, help="Include V's bias in the low-rank image, if the model has one."
+        True, help="Include V's bias in the low-rank projection, if the model has one."
     )
     kv_mode: str = knob(
         "dense",

@@ -66,7 +66,8 @@ class Dream(Quota):
         1e-6,
         0.5,
         label="Final time (eps)",
-        help="Where the time t ends, for the released schedule and the padding penalty.",
+        help="Last value of the diffusion time t, which falls from 1; the released schedule and "
+        "the padding penalty use it.",
     )
     padding_penalty: float = knob(
         0.0,

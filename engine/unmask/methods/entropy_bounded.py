@@ -25,7 +25,7 @@ class EntropyBounded(Unmasker):
     score: str = "entropy"
     gamma: float = knob(
         0.35, 0.0, 1e6, label="Bound (gamma)",
-        help="Sum of the entropies, in nats; 0 commits one token a step.",
+        help="Most that the entropies may add up to, in nats; 0 commits one token a step.",
     )  # fmt: skip
     top_k: int = knob(0, 0, 1000, label="Top k", help="Number of most probable tokens; 0: all.")
     top_p: float = knob(

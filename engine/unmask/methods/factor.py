@@ -16,7 +16,7 @@ class Factor(Unmasker):
     name = "factor"
     title = "Factor"
     paper = "arXiv 2505.22618"
-    summary = "As many tokens as their confidences allow together; factor 1 is the theorem's bound."
+    summary = "As many tokens as their confidences allow together; factor 1 is Theorem 1's bound."
 
     factor: float = knob(1.0, 0.0, 100.0, label="Factor", help="Larger values commit more tokens.")
 

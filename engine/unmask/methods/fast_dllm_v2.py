@@ -34,7 +34,11 @@ class FastDllmV2(Unmasker):
         help="Probability to exceed; from 1 on, one token a step.",
     )  # fmt: skip
     sub_block: int = knob(
-        8, 1, 1024, label="Sub-block", help="Positions decoded before the next ones of a block."
+        8,
+        1,
+        1024,
+        label="Sub-block",
+        help="Positions of a sub-block; those of a block are decoded from left to right.",
     )
 
     def __post_init__(self) -> None:

@@ -42,7 +42,8 @@ class Guided(Unmasker):
         "rel",
         choices=RULES,
         help="When the guider accepts a token: top1, it is the guider's first choice; topk, one of "
-        "its first k; rel, topk and at least tau times the probability of its first choice; "
+        "its first k; rel, one of its first k with at least tau times the probability of its "
+        "first choice; "
         "rel_dlm, the draft's best probability exceeds tau times the guider's.",
     )
     k: int = knob(2, 1, 1000, help="Rules topk and rel: number of first choices that count.")

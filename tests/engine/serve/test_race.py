@@ -75,9 +75,9 @@ def test_the_events_of_a_race_follow_the_clocks(session):
     assert_fair(events)
     steps = [name for name, event in events if isinstance(event, StepEvent)]
     assert steps != sorted(steps)
-    shuffled = sorted(events, key=lambda pair: (isinstance(pair[1], StepEvent), pair[0]))
-    with pytest.raises((AssertionError, KeyError)):
-        assert_fair(shuffled)
+    of_steps = [pair for pair in events if isinstance(pair[1], StepEvent)]
+    with pytest.raises(AssertionError):
+        assert_fair(sorted(of_steps, key=lambda pair: pair[0]))
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 5}])

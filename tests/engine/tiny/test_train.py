@@ -21,11 +21,11 @@ from engine.serve.model_pool import ModelPool
 from engine.tiny import corpus, export, tokenizer, validation
 from engine.tiny import train as training
 from engine.tiny.batches import BatchStream
-from engine.tiny.network import DISTANCES, Network, NetworkShape
+from engine.tiny.network import Network, NetworkShape
 from engine.tiny.states import Recipe
 from engine.tiny.tokenizer import MASK
-from engine.tiny.train import Float32Muon, main, optimizers
-from engine.tiny.training_state import initial_state, new_network
+from engine.tiny.train import main
+from engine.tiny.training_state import initial_state
 from tests.support.micro import ROOT
 
 SMALL = ("--tokens", "300", "--save-every", "1", "--families", "short_problems")
@@ -73,18 +73,17 @@ def test_rows_that_were_logged_after_the_saved_step_are_logged_again(tmp_path):
     assert not log.read_text()
 
 
-def test_the_time_of_the_steps_after_the_last_log_line_counts(tmp_path):
-    train("run", "--kind", "causal", "--steps", "2", "--out", str(tmp_path), *SMALL)
-    (phase,) = torch.load(tmp_path / "state.pt", weights_only=True)["phases"]
-    assert phase["seconds"] > 0
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A masked run of two steps."""
     folder = tmp_path_factory.mktemp("trained")
     train("run", "--kind", "masked", "--steps", "2", "--out", str(folder), *SMALL)
     return folder
+
+
+def test_the_time_of_the_steps_after_the_last_log_line_counts(trained):
+    (phase,) = torch.load(trained / "state.pt", weights_only=True)["phases"]
+    assert phase["seconds"] > 0
 
 
 @pytest.fixture(scope="module")
@@ -356,59 +355,3 @@ def test_a_run_with_an_earlier_vocabulary_is_not_continued_but_starts_another(tm
     best = torch.load(old / "best.pt", weights_only=True)["embed"]
     taken = initial_state(new, old, 1, "words")["model"]["embed"]
     assert torch.equal(taken[rows["Ġpears"]], best[rows["Ġapples"]])
-
-
-def first_choices(model, block, ids):
-    """The distance [H, T] from each position to the one that each head of a block attends to most.
-
-    The input is that of the first layer, whatever the block.
-    """
-    x = torch.nn.functional.rms_norm(model.embed[ids], (model.shape.width,))
-    heads = model.shape.heads, model.shape.width // model.shape.heads
-    q, k = ((x @ weights.T).view(len(ids), *heads) for weights in (block.q, block.k))
-    turned = []
-    for t in (q, k):
-        a, b = t.chunk(2, dim=-1)
-        places = model.cos[: len(ids), None], model.sin[: len(ids), None]
-        turned.append(t * places[0] + torch.cat((-b, a), dim=-1) * places[1])
-    found = torch.einsum("ihd,jhd->hij", *turned).argmax(-1)
-    return found - torch.arange(len(ids))
-
-
-@pytest.mark.parametrize("layer", range(len(DISTANCES)))
-def test_seeded_heads_attend_to_their_distance_whatever_the_tokens(layer):
-    model = new_network(1)
-    ids = torch.randint(model.shape.vocab, (200,), generator=torch.Generator().manual_seed(2))
-    found = first_choices(model, model.blocks[layer], ids)[:, 10:-10]
-    for head, distance in enumerate(DISTANCES[layer]):
-        assert (found[head] == distance).float().mean() > 0.95
-    assert (found[len(DISTANCES[layer])] == -1).float().mean() < 0.1
-
-
-@pytest.mark.parametrize("shape", [(32, 8), (8, 32), (16, 16)])
-def test_muon_takes_the_steps_of_torch_but_in_float32(shape):
-    start = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1))
-    grads = torch.randn(4, 3, *shape, generator=torch.Generator().manual_seed(2))
-    ends = []
-    for kind in (torch.optim.Muon, Float32Muon):
-        matrices = [torch.nn.Parameter(one.clone()) for one in start]
-        optimizer = kind(matrices, lr=0.1, weight_decay=0.0)
-        for step in grads:
-            for one, grad in zip(matrices, step, strict=True):
-                one.grad = grad.clone()
-            optimizer.step()
-        ends.append(torch.stack(matrices).detach())
-    moved = (ends[0] - start).norm()
-    assert (ends[1] - ends[0]).norm() < 0.02 * moved
-    assert (start - 0.1 * grads.sum(0) - ends[0]).norm() > 0.5 * moved  # not gradient descent
-
-
-def test_muon_trains_the_matrices_of_the_mlps_alone():
-    model = new_network(1)
-    muon, adam = optimizers(model, 1e-3, 1e-2)
-    sizes = [
-        sum(p.numel() for group in o.param_groups for p in group["params"]) for o in (muon, adam)
-    ]
-    shape = model.shape
-    assert sizes[0] == 3 * shape.layers * shape.width * shape.hidden
-    assert sum(sizes) == sum(p.numel() for p in model.parameters())
