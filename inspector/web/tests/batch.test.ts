@@ -182,7 +182,7 @@ test("drifts that are all 0 have an axis", () => {
   const figures = new Map(aggregateFigures(data, CHOICE, () => undefined));
   const y = figures.get("batch-distance")?.y;
   assert.ok(y && "from" in y);
-  assert.ok(Number.isFinite(y.from) && Number.isFinite(y.to) && y.from! < y.to!);
+  assert.ok(Number.isFinite(y.from) && Number.isFinite(y.to) && y.from < y.to);
 });
 
 test("a drift is drawn for the chosen quantity, with one standard deviation on both sides", () => {

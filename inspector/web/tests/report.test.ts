@@ -137,7 +137,10 @@ test("one lane alone has no chips", () => {
 
 test("different answers are told with the right one", () => {
   const found = { same_answer: false, numbers: ["45", null], right: [true, false] };
-  assert.equal(verdict(summaryOf(found)), "answers differ: A 45 ✓, B no whole number ✗ (right: 45)");
+  assert.equal(
+    verdict(summaryOf(found)),
+    "answers differ: A 45 ✓, B no whole number ✗ (right: 45)",
+  );
 });
 
 test("equal wrong answers are told as wrong", () => {

@@ -148,8 +148,7 @@ function driftFigure(data: Aggregate, { quantity }: Choice): PlotSpec | null {
   const xs = placesOf(data.layers);
   const [, dash] = LOOKS[2];
   const colour = LOOKS[2][0];
-  const rowsOf = (i: number): (number | null)[] =>
-    data.quantiles[q].map((shares) => shares[i]);
+  const rowsOf = (i: number): (number | null)[] => data.quantiles[q].map((shares) => shares[i]);
   const series: Series[] = [
     ...band("mean of the rows", xs, drift, 0),
     { name: "median of the rows", colour, dash: [], xs, ys: rowsOf(1) },

@@ -134,7 +134,9 @@ function regionWords(panel: Panel, data: ScheduleData, step: number, region: num
   const part = found ? at(found.portion, step, region) : null;
   const size = part === null ? "…" : percent(part);
   const share =
-    part !== null && Number.isNaN(part) ? "an empty region" : size + " of its token-layers recomputed";
+    part !== null && Number.isNaN(part)
+      ? "an empty region"
+      : size + " of its token-layers recomputed";
   return `Step ${panel.number(step)}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
 }
 

@@ -321,7 +321,7 @@ function distanceWords(
 }
 
 function drawLayers(panel: Panel, scene: Scene): void {
-  const { data, steps, kind, name, groups } = scene;
+  const { data, kind, name, groups } = scene;
   const mean = (layer: number, group: number): number =>
     at(data.change, kind === "k" ? 0 : 1, layer, group);
   panel.figure("similarity-layers").show({
