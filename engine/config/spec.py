@@ -112,7 +112,7 @@ class RunSpec:
         label="Number format",
         help="Format of weights and activations. auto: on a GPU bfloat16, unless the GPU only "
         "emulates it; on a CPU bfloat16 if it is measured 1.3 times as fast and loses at most "
-        "0.5 % of the model's exam; else float32.",
+        "one in 200 of the model's exam problems; else float32.",
     )
     device: str = knob(
         "cpu", label="Device", help="cpu, cuda, cuda:1 or auto (distributed over all devices)."

@@ -136,7 +136,7 @@ class DllmCache(CachePolicy):
         "code",
         choices=("code", "paper"),
         label="Answer when only the prompt is refreshed",
-        help="Steps that refresh the prompt but not the answer (case 2 of the paper). code: the "
+        help="Case 2 of the paper: steps that refresh the prompt but not the answer. code: the "
         "chosen rows of the answer are recomputed too, as in the released code; paper: they are "
         "not.",
     )

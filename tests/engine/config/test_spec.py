@@ -183,7 +183,7 @@ COMPONENTS = [
     ),
     (
         {"cache": "dual", "knobs": {"prefix.refresh_interval": 2}},
-        "prefix.refresh_interval: no such",
+        "prefix.refresh_interval: this run does not use that method",
     ),
 ]
 

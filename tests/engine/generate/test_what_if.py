@@ -81,11 +81,12 @@ def test_it_is_exact_where_confidences_are_float64_in_a_float32_run():
     model = make_model(2, double_confidence=True).float()
     model.head.weight.mul_(40)  # so that float32 rounds several confidences of a step to 1
     trace = record(make(record="steps", dtype="float32"), family=model)
-    arrays = trace.arrays()
-    first = arrays["proposal_step"] == 0
-    rounded = arrays["proposal_confidence"][first].astype(np.float32)
-    assert len(np.unique(rounded)) < len(np.unique(arrays["proposal_score"][first]))
+    scores = trace.arrays()["proposal_score"]
+    assert len(np.unique(scores.astype(np.float32))) < len(np.unique(scores))
     assert_exact(trace)
+    trace.meta["model"]["double_confidence"] = False
+    with pytest.raises(AssertionError):
+        assert_exact(trace)
 
 
 def test_the_scores_of_ends_that_are_ranked_last_are_finite():

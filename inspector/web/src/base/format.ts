@@ -32,6 +32,12 @@ export function plural(count: number, noun: string): string {
   return number(count) + " " + noun + (count === 1 ? "" : "s");
 }
 
+/** A share of 1 as a percentage with one digit, which is 0 or 100 % only if the share is 0 or 1. */
+export function finePercent(share: number): string {
+  const value = 100 * share;
+  return number(share > 0 && share < 1 ? Math.min(Math.max(value, 0.1), 99.9) : value, 1) + " %";
+}
+
 /** A share of 1 as a percentage, which is 100 % only if it is 1; a dash if it is null. */
 export function percent(share: number | null): string {
   if (share === null) return "–";

@@ -1,6 +1,6 @@
 import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { number, percent, plural } from "../../base/format.ts";
+import { finePercent, number, plural } from "../../base/format.ts";
 import type { CellAxis, ScaleLegend, Series } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { layerAt, placesOf } from "../axes.ts";
@@ -235,7 +235,7 @@ function drawHistogram({ panel, data, site, layer, limit, name }: Scene): void {
       );
       const high = edges[i + 1].toPrecision(2);
       const span = i ? `${edges[i].toPrecision(2)} to ${high}` : "below " + high;
-      const both = percent(share(kept[i] + fresh[i]) / 100);
+      const both = finePercent(share(kept[i] + fresh[i]) / 100);
       const rows = `${plural(kept[i], "row")} reused, ${number(fresh[i])} recomputed`;
       return `Drift ${span}: ${rows}, together ${both} of ${number(all)}`;
     },
@@ -267,9 +267,8 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
     at: layer + 1,
     words: (x) => {
       const l = layerAt(x, frame.layers);
-      const target = data.aimed ? `, target ${percent(data.aimed[l])}` : "";
-      const reused = Number.isNaN(ys[l]) ? null : ys[l] / 100;
-      return `Layer ${l + 1}: ${percent(reused)} reused${target}`;
+      const target = data.aimed ? `, target ${finePercent(data.aimed[l])}` : "";
+      return `Layer ${l + 1}: ${finePercent(ys[l] / 100)} reused${target}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
     leave: () => panel.pick(null, false),
