@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { duration, number, percent } from "../src/base/format.ts";
+import { duration, finePercent, number, percent } from "../src/base/format.ts";
 
 test("a percentage has fewer digits the larger it is", () => {
   const found = [0, 0.00034, 0.0123, 0.256, 1].map(percent);

@@ -157,7 +157,7 @@ def test_refusals_name_the_field_and_its_valid_values(data, message):
 
 
 def test_a_spec_without_a_mapping_of_knobs_is_refused():
-    with pytest.raises(ValueError, match=r"^knobs: expected a mapping of component\.knob to value"):
+    with pytest.raises(ValueError, match=r"^knobs: expected a mapping of method\.knob to value"):
         RunSpec(knobs=None)
 
 
