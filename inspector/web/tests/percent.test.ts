@@ -41,11 +41,11 @@ test("a number of an imported file may be smaller than any format", () => {
 
 test("a share of one digit is 0 or 100 % only if it is", () => {
   assert.deepEqual([0, 1e-6, 0.8333, 0.99999, 1, NaN].map(finePercent), [
-    "0.0 %",
+    "0 %",
     "0.1 %",
     "83.3 %",
     "99.9 %",
-    "100.0 %",
+    "100 %",
     "– %",
   ]);
 });
