@@ -40,7 +40,7 @@ AUTO_DTYPE = "auto"
 class RunSpec:
     """All settings of one run; `from_dict` restores exactly what `to_dict` gives.
 
-    `knobs` maps `component.knob` (`threshold.threshold`, `dual.refresh_interval`) to the settings
+    `knobs` maps `method.knob` (`threshold.threshold`, `dual.refresh_interval`) to the settings
     of the unmasker and the cache; `messages` are (role, text) turns in place of `prompt`; `fixed`
     are given tokens of the answer, as (offset, token id) pairs; `images` names the images of the
     prompt (`engine.config.images`), which are given to the run beside its spec; each of `stop` is a
