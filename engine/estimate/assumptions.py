@@ -52,8 +52,8 @@ class Assumptions:
 class AssumedUnmasker(Unmasker):
     """Commits `tokens` tokens a forward on average, from left to right, at least one.
 
-    With `reach`, that many of the first masks may be committed, also beyond the block; else the
-    candidates of `rule`, or all masks of the block.
+    Its candidates are those of `rule`, or without one the first `reach` masks, also beyond the
+    block.
     """
 
     name: ClassVar[str] = "assumed"
@@ -83,8 +83,6 @@ class AssumedUnmasker(Unmasker):
         """The masks that may be committed."""
         if self.rule is not None:
             return self.rule.candidate_positions(masked, block, logits_end)
-        if not self.reach:
-            return super().candidate_positions(masked, block, logits_end)
         near = np.cumsum(masked, 1) <= self.reach
         return masked & near & (np.arange(masked.shape[1]) < logits_end[:, None])
 

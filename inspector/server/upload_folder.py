@@ -54,17 +54,17 @@ def clean(folder: Path, now: float, own: bool) -> int:
     """
     held, exports = 0, str(folder / EXPORTS)
     for place, folders, files in os.walk(folder, topdown=False):
-        top, counted = place == str(folder), not place.startswith(exports)
+        top, kept = place == str(folder), 0
         with suppress(OSError):  # Gradio and the handlers remove files at the same time
             found = os.lstat(place)  # before files are removed, which makes it young
-            held += found.st_size if counted and not top else 0
+            kept += 0 if top else found.st_size
             links = [name for name in folders if os.path.islink(os.path.join(place, name))]
             for name in [*files, *links]:
-                kept = _kept_bytes(os.path.join(place, name), now, top, own)
-                held += kept if counted else 0
+                kept += _kept_bytes(os.path.join(place, name), now, top, own)
             if own and not top and now - found.st_ctime > STALE_S:
                 os.rmdir(place)  # an error if files are left
-                held -= found.st_size if counted else 0
+                kept -= found.st_size
+        held += 0 if place.startswith(exports) else kept
     return held
 
 

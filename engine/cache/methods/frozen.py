@@ -21,10 +21,9 @@ from engine.core.reasons import Reason
 from engine.core.regions import window_kinds
 
 MIN_CAPTURED_BLOCK = 16  # shorter blocks have too few steps of the same rows to repay a capture
-COMMITS = Reason(
-    "this forward computes only rows before the current block; {times}", "block reused new_block"
-)
 REASONS = (
+    Reason("this forward computes only rows before the current block; {times}",
+           "block reused new_block"),
     Reason("the row belongs to the current block, whose rows are computed in every step",
            "block !reused"),
     Reason("every token of its block is known now, and this forward gives the keys and values that "
@@ -47,7 +46,6 @@ class Frozen(CachePolicy):
     summary = "Keeps keys and values of finished blocks: exact if attention is block-causal."
     attention = ("block_causal",)
     reasons: ClassVar[tuple[Reason, ...]] = (
-        COMMITS,
         *REASONS,
         Reason("the keys and values of finished blocks are final; {times}"),
     )
@@ -135,10 +133,9 @@ class SubBlock(Frozen):
     paper = "arXiv 2509.26328"
     summary = "Keeps finished blocks, and computes only the sub-block that is being decoded."
     reasons = (
-        COMMITS,
+        *REASONS,
         Reason("the row belongs to another sub-block, whose keys and values are those of the last "
                "step that computed the whole block; {times}", "block reused"),
-        *REASONS,
         Reason("the keys and values of finished blocks are final; {times}"),
     )  # fmt: skip
     speedups = Speedups(capture_key=lambda policy: policy.repeated_rows)

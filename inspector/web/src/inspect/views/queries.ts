@@ -140,8 +140,8 @@ function driftWords(scene: Scene, { map, plan }: Drifts, position: number, step:
   const { limit, name } = scene;
   const drift = map.words(step, position) + codeText(map.at(step, position));
   const against = limit === null ? "" : ` (threshold ${limit.toPrecision(2)})`;
-  const unseen = position >= scene.panel.frame.sight.values[step] ? "not in sight" : "reused";
-  const done = isDone(plan, step, 0, position) ? "recomputed" : unseen;
+  const otherwise = position < scene.panel.frame.sight.values[step] ? "reused" : "not in sight";
+  const done = isDone(plan, step, 0, position) ? "recomputed" : otherwise;
   const place = placeWords(scene, position, step);
   return `${place}query drift ${drift}${against}; ${name} ${done}`;
 }
