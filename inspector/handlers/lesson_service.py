@@ -11,18 +11,23 @@ from inspector.lessons.lesson_checks import number
 from inspector.lessons.lessons import LESSONS, described
 from inspector.page_data import messages
 from inspector.page_data.messages import to_json
+from inspector.protocol import LANES
 from inspector.run_store import RaceRecord
 
 
 class LessonService:
     """The lessons on the recorded traces of a folder.
 
-    `asked` in the methods below is the untrusted request of the page.
+    All visitors share the records of the races, which stay as long as the app runs. Their ids are
+    random as those of other runs: a browser keeps slices by the id of their run, and new recordings
+    come with a new start of the app. `asked` in the methods below is the untrusted request of the
+    page.
     """
 
     def __init__(self, handlers: Handlers, folder: Path) -> None:
         self._handlers = handlers
         self._trace = cached_reader(folder)
+        self._records: dict[tuple[str, str], RaceRecord] = {}  # by lesson and race
 
     def titles(self) -> str:
         """The texts of all lessons as JSON, without their answers."""
@@ -32,12 +37,12 @@ class LessonService:
         """A message with a race of a lesson; `asked` is [key, name of the race]."""
         try:
             lesson, name = self._asked(asked, 2)[:2]
-            lane_a, lane_b = lesson.races()[name]
-            record = RaceRecord(f"lesson-{lesson.key}-{name}", state="example")
-            record.traces = {"a": self._trace(lane_a), "b": self._trace(lane_b)}
+            traces = dict(zip(LANES, map(self._trace, lesson.races()[name]), strict=True))
         except (ValueError, OSError) as error:
             return messages.notice("failed", f"This lesson's recording cannot be shown ({error}).")
-        self._handlers.store.put(record)
+        made = RaceRecord(state="example", traces=traces)
+        record = self._records.setdefault((lesson.key, name), made)
+        self._handlers.store.pin(record)
         return messages.whole(record, self._handlers.form.catalog.title)
 
     def check(self, asked: Any) -> str:

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 
 from engine.core.files import ASSETS
 from inspector.handlers.branching import Branching
+from inspector.handlers.lesson_service import LessonService
+from inspector.lessons.lessons import LESSONS
 from tests.inspector.conftest import small_race
 
 
@@ -38,6 +40,25 @@ def test_a_visitor_who_went_back_to_the_example_leaves_it_to_the_others(handlers
     run_id = json.loads(handlers.first_view(ASSETS / "examples"))["run"]
     event = SimpleNamespace(back=run_id)
     list(Branching(handlers).branch(event, request_of("me"), []))
+    assert handlers.live_runs.last("me") == run_id
+    handlers.leave(request_of("me"))
+    assert json.loads(handlers.replay(run_id))["state"] == "example"
+
+
+def shown_lesson(lessons):
+    """The id of the run that the first lesson shows."""
+    asked = [LESSONS[0].key, next(iter(LESSONS[0].races()))]
+    return json.loads(lessons.lesson(asked))["run"]
+
+
+def test_all_visitors_share_the_run_of_a_lesson_and_no_other_start_has_its_id(handlers):
+    first, later = (LessonService(handlers, ASSETS / "examples" / "lessons") for _ in range(2))
+    assert shown_lesson(first) == shown_lesson(first) != shown_lesson(later)
+
+
+def test_a_visitor_who_went_back_to_a_lesson_leaves_it_to_the_others(handlers, request_of):
+    run_id = shown_lesson(LessonService(handlers, ASSETS / "examples" / "lessons"))
+    list(Branching(handlers).branch(SimpleNamespace(back=run_id), request_of("me"), []))
     assert handlers.live_runs.last("me") == run_id
     handlers.leave(request_of("me"))
     assert json.loads(handlers.replay(run_id))["state"] == "example"
