@@ -45,6 +45,7 @@ UNREAD = "The settings of the link could not be read. The defaults are shown."
 UNPLANNED = "The server did not answer. Change a setting or load the page again."
 OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 CHANGED_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-changed')); }"
+FILES_AT_ONCE = 2  # of exports, and of imports: each may take the memory of four large traces
 WATCHED = 8  # widgets of a listener: Gradio's page reads all of them when one of them changes
 LABELS = {"run": "Run", "pause": "Pause", "step": "Step", "resume": "Resume", "stop": "Stop"}
 VARIANTS: dict[str, Literal["primary", "stop"]] = {"run": "primary", "stop": "stop"}
@@ -95,7 +96,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
         elem_id="ds-race", server_functions=[replay, news, view],
         **static_files.BARE | {"js_on_load": static_files.script("race", ("record", "branch"))},
     )  # fmt: skip
-    given = _files(files, race, handlers.form.catalog.trace_bytes)
+    given, imported = _files(files, race, handlers.form.catalog.trace_bytes)
     recorded.input(files.choose_recorded, recorded, [race, recorded], **RAW, **FLAG)
     linked = demo.load(files.show_linked, None, [race, recorded], **FLAG)
     changed, planned = _wire_settings(linked, handlers, plan, race, keys["run"])
@@ -104,7 +105,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     demo.load(**renewed)
     tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, renewed))
     _wire_run(demo, handlers, tab)
-    tab.follow(given.upload(files.run_card, given, tab.outputs, **RUNS, **PRIVATE))
+    tab.follow(imported.then(files.run_card, given, tab.outputs, **RUNS, **PRIVATE))
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
@@ -204,7 +205,11 @@ def _recorded(files: FileService) -> gr.Dropdown:
     )  # fmt: skip
 
 
-def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
+def _files(files: FileService, race: gr.HTML, most: int) -> tuple[gr.File, Dependency]:
+    """The upload of files to import, and the event of an import.
+
+    A run card runs after it: an import is refused while a run of the visitor goes on.
+    """
     with gr.Accordion("Export and import", open=False, elem_id="ds-files"), gr.Row():
         with gr.Column(min_width=280):
             gr.Markdown(
@@ -233,9 +238,9 @@ def _files(files: FileService, race: gr.HTML, most: int) -> gr.File:
         paths, message = files.export(request, run_id)
         return gr.File(paths, visible=paths is not None), message
 
-    ready.click(export, ready, [made, said], js=SHOWN_RUN_JS, **RAW, **PRIVATE)
-    given.upload(files.import_files, given, [race, told, given], concurrency_limit=2, **PRIVATE)
-    return given
+    few: dict[str, Any] = {"concurrency_limit": FILES_AT_ONCE, **PRIVATE}
+    ready.click(export, ready, [made, said], js=SHOWN_RUN_JS, **RAW, **few)
+    return given, given.upload(files.import_files, given, [race, told, given], **few)
 
 
 def note(name: str) -> gr.HTML:

@@ -14,6 +14,7 @@ from engine.batch.service import BatchService
 from engine.serve.fair_queue import MAX_WAITING
 from inspector.handlers.page_handlers import RUNS
 from inspector.page.layout import build, launch_options
+from inspector.page.run_tab import FILES_AT_ONCE
 from tests.support.browser import ROOT
 
 
@@ -64,6 +65,18 @@ def test_what_runs_the_settings_reads_them_just_after_they_were_copied(whole):
     for fn in runs:
         before = [one for one in copies if one._id < fn._id and one.targets == fn.targets]
         assert before or fn.trigger_after in [one._id for one in copies], fn.api_name
+
+
+def test_a_run_card_runs_after_its_import(demo):
+    """The import is refused while a run goes on, and that of the card would be one."""
+    found = {fn.fn.__name__: fn for fn in demo.fns.values() if fn.fn is not None}
+    assert found["run_card"].trigger_after == found["import_files"]._id
+
+
+@pytest.mark.parametrize("name", ["export", "import_files"])
+def test_few_files_are_written_or_read_at_the_same_time(demo, name):
+    (found,) = (fn for fn in demo.fns.values() if fn.fn is not None and fn.fn.__name__ == name)
+    assert found.concurrency_limit == FILES_AT_ONCE
 
 
 def test_ids_are_distinct(demo):
