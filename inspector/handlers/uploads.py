@@ -10,13 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 FORGOTTEN_S = 600.0
+MOST_FILES = 5_000
+MOST_UPLOADS = 100  # of one file
 
 
 class UnreadUploads:
     """The uploads of each file that were not read yet, by the times of their arrival.
 
     Gradio names an upload by its content, so that visitors who upload the same file share its path.
-    An upload that nobody has read after FORGOTTEN_S seconds is not waited for.
+    An upload that nobody has read after FORGOTTEN_S seconds is not waited for, nor are the oldest
+    beyond MOST_UPLOADS of a file and those of the oldest files beyond MOST_FILES.
     """
 
     def __init__(self) -> None:
@@ -26,11 +29,12 @@ class UnreadUploads:
     def add(self, paths: Iterable[str | Path]) -> None:
         """Note uploads that have arrived."""
         now = time.monotonic()
+        oldest = now - FORGOTTEN_S
         with self._lock:
             for path in paths:
-                self._times.setdefault(Path(path).resolve(), []).append(now)
-                self._times.move_to_end(Path(path).resolve())
-            while self._times and next(iter(self._times.values()))[-1] <= now - FORGOTTEN_S:
+                file = Path(path).resolve()
+                self._times[file] = [*self._times.pop(file, []), now][-MOST_UPLOADS:]
+            while self._times and (len(self._times) > MOST_FILES or self._latest() <= oldest):
                 self._times.popitem(last=False)
 
     def read(self, path: Path, most: int) -> bytes:
@@ -51,3 +55,7 @@ class UnreadUploads:
             else:
                 with suppress(OSError):
                     path.unlink()
+
+    def _latest(self) -> float:
+        """The time of the latest upload of the first file, which was uploaded longest ago."""
+        return next(iter(self._times.values()))[-1]

@@ -35,9 +35,9 @@ class Gate:
     """ASGI middleware that checks routes, the size of bodies before parsing, and JSON bodies.
 
     A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An upload is cut off after
-    two traces of `trace_bytes`, and refused while the upload folder has more than two uploads and
-    MIN_FOLDER_BYTES; its files are added to `uploads`. A refusal has a 4xx status; its `detail`
-    names the field and its correction.
+    two traces of `trace_bytes`, and refused or cut off while the upload folder has more than two
+    uploads and MIN_FOLDER_BYTES; its files are added to `uploads`. A refusal has a 4xx status; its
+    `detail` names the field and its correction.
     """
 
     def __init__(self, app: ASGIApp, trace_bytes: int, uploads: UnreadUploads) -> None:
@@ -83,7 +83,7 @@ class Gate:
             most_held = max(MIN_FOLDER_BYTES, 2 * self._most_upload)
             if await self._folder.held(Path(scope["app"].uploaded_file_dir)) > most_held:
                 raise Refused(NO_SPACE, 413)
-            return _limited(receive, self._most_upload, self._folder.add)
+            return _limited(receive, self._most_upload, self._folder.add, most_held)
         _check_length(scope, MAX_JSON_BYTES)
         body = await _read(receive, MAX_JSON_BYTES)
         check_body(scope["app"], scope["path"].rstrip("/").removeprefix(API), body)
@@ -160,8 +160,11 @@ def _counting(send: Send, uploads: UnreadUploads) -> Send:
     return count
 
 
-def _limited(receive: Receive, most: int, arrived: Callable[[int], None]) -> Receive:
-    """The channel `receive`, ended by a 413 error after `most` bytes; `arrived` gets the sizes."""
+def _limited(receive: Receive, most: int, arrived: Callable[[int], int], most_held: int) -> Receive:
+    """The channel `receive`, ended by a 413 error after `most` bytes, or if the folder is full.
+
+    `arrived` gets the size of each part and returns the bytes in the folder, `most_held` at most.
+    """
     size = 0
 
     async def count() -> Message:
@@ -169,9 +172,11 @@ def _limited(receive: Receive, most: int, arrived: Callable[[int], None]) -> Rec
         message = await receive()
         part = len(message.get("body", b""))
         size += part
-        arrived(part)
+        held = arrived(part)
         if size > most:
             raise HTTPException(413, f"upload: larger than {most // 1_000_000} MB; send less")
+        if held > most_held:  # other uploads came at the same time
+            raise HTTPException(413, NO_SPACE)
         return message
 
     return count

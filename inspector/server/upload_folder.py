@@ -38,9 +38,10 @@ class UploadFolder:
                 self._before = time.monotonic()
             return self._counted + self._arrived
 
-    def add(self, size: int) -> None:
-        """Count bytes that arrive."""
+    def add(self, size: int) -> int:
+        """Count bytes that arrive; returns the bytes in the folder."""
         self._arrived += size
+        return self._counted + self._arrived
 
 
 def clean(folder: Path, now: float, own: bool) -> int:

@@ -238,6 +238,15 @@ def test_what_arrived_since_the_count_is_refused_with_the_rest(served, monkeypat
     assert answers[-1].json()["detail"] == gate.NO_SPACE
 
 
+def test_a_folder_that_is_full_before_the_end_of_an_upload_cuts_it_off(served, monkeypatch):
+    client, *_ = served
+    monkeypatch.setattr(gate, "MIN_FOLDER_BYTES", 1_000)  # the limit is that of two uploads
+    monkeypatch.setattr(upload_folder, "REMEMBERED_S", 0)
+    monkeypatch.setattr(upload_folder, "clean", lambda *given: 15_000)
+    answer = client.post("/gradio_api/upload", files={"files": ("late.npz", b"x" * 8_000)})
+    assert (answer.status_code, answer.json()["detail"]) == (413, gate.NO_SPACE)
+
+
 def test_visitors_who_upload_the_same_file_at_once_all_have_it_read(client, unread):
     same = {"files": ("same.npz", b"same")}
     mine, other = (client.post("/gradio_api/upload", files=same).json() for _ in range(2))
@@ -258,6 +267,28 @@ def test_an_upload_that_nobody_reads_is_not_waited_for(client, unread, monkeypat
     assert client.post("/gradio_api/upload", files=same).json() == [path]
     unread.read(Path(path), 100)
     assert not Path(path).exists()
+
+
+def test_only_so_many_uploads_of_a_file_are_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(uploads, "MOST_UPLOADS", 2)
+    unread, path = UnreadUploads(), tmp_path / "a"
+    path.write_bytes(b"x")
+    unread.add([path] * 5)
+    unread.read(path, 9)
+    assert path.exists()
+    unread.read(path, 9)
+    assert not path.exists()
+
+
+def test_only_so_many_files_are_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(uploads, "MOST_FILES", 2)
+    unread, paths = UnreadUploads(), [tmp_path / name for name in "abc"]
+    for path in paths:
+        path.write_bytes(b"x")
+        unread.add([path, path])
+    for path in paths:
+        unread.read(path, 9)
+    assert [path.exists() for path in paths] == [False, True, True]
 
 
 def test_the_paths_of_many_files_are_read_from_a_packed_answer(client, unread):
