@@ -18,7 +18,7 @@ from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.protocol import LANES, Control, Lane
 
-MIN_STORE_BYTES = 256_000_000
+MIN_STORE_BYTES = 1_000_000_000  # almost four of the largest imports of a public page
 TRACE_BYTES = 24_000  # measured size of a trace beside its arrays, meta and pieces
 PIECE_BYTES = 113  # measured size of the bytes of a token id in memory, beside its arrays
 KNOWN_PROBLEMS = 2_000
@@ -137,8 +137,10 @@ def store_bytes(trace_bytes: int) -> int:
 class RunStore:
     """Race records by id, with a limit in bytes and a lifetime.
 
-    The least recently used records are dropped when their sizes exceed `budget` bytes, and every
-    record is dropped when it was not used for `lifetime` seconds. Pinned records stay.
+    When their sizes exceed `budget` bytes, the least recently used of the records that take more
+    than an equal share of it are dropped, so that a visitor's large files do not displace the runs
+    of others; if only the newest takes more, the least recently used of all. Every record is
+    dropped when it was not used for `lifetime` seconds. Pinned records stay.
     """
 
     def __init__(
@@ -162,7 +164,7 @@ class RunStore:
         with self._lock:
             self._use(record, size)
             while len(self._records) > 1 and self._held() > self._budget:
-                self._records.popitem(last=False)
+                del self._records[self._next_to_drop()]
 
     def get(self, run_id: object) -> RaceRecord | None:
         """The record of an id, or None if there is none. `run_id` may be any untrusted value."""
@@ -191,6 +193,12 @@ class RunStore:
         oldest = self._clock() - self._lifetime
         while self._records and next(iter(self._records.values()))[2] < oldest:
             self._records.popitem(last=False)
+
+    def _next_to_drop(self) -> str:
+        """The id of the record to drop for lack of memory; never that of the newest."""
+        share = self._budget / len(self._records)
+        *others, _ = self._records
+        return next((one for one in others if self._records[one][1] > share), others[0])
 
     def _held(self) -> int:
         return sum(size for _, size, _ in self._records.values())
