@@ -163,6 +163,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     gc.disable()  # what is imported stays; to look for garbage in it takes seconds
+    check_port(os.environ)
     settings = Settings.of(os.environ)
     keep_uploads_apart(os.environ)
     publish.unpack(ASSETS)
@@ -176,7 +177,7 @@ def main() -> None:
     from engine.serve.fair_queue import RunLock
     from inspector.page.layout import build, launch_options
 
-    gc.freeze()
+    gc.freeze()  # no later collection looks through it, which would delay a step that is timed
     gc.enable()
     torch.set_num_threads(best_threads())
     session = make_session(settings)
@@ -191,7 +192,7 @@ def main() -> None:
         signal.signal(number, partial(end, page.stop_runs))
     try:
         page.launch(prevent_thread_lock=True, **launch_options(page))
-        gc.freeze()
+        gc.freeze()  # the page stays, too
         while page.is_running:
             time.sleep(1)  # a signal ends it at once
     except KeyboardInterrupt:
@@ -218,6 +219,19 @@ def close(page: Page) -> None:
     if page.server:
         page.server.force_exit = True
     page.close()
+
+
+def check_port(environment: Mapping[str, str]) -> None:
+    """Raise ValueError if GRADIO_SERVER_PORT is no port; the errors of Gradio do not name it."""
+    given = environment.get("GRADIO_SERVER_PORT", "7860")
+    try:
+        is_port = 0 < int(given) < 65_536
+    except ValueError:
+        is_port = False
+    if not is_port:
+        raise ValueError(
+            f"GRADIO_SERVER_PORT: {given!r} is not a port; give a whole number from 1 to 65535"
+        )
 
 
 def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         try:
             module = importlib.import_module(COMMANDS[name][0])
         finally:
-            gc.freeze()
+            gc.freeze()  # no later collection looks through it, which would delay what is timed
             gc.enable()
         module.main(given[1:])
         sys.stdout.flush()

@@ -7,13 +7,25 @@ import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from engine.core.tables import update_section
 
 
+class CommandParser(ArgumentParser):
+    """A parser, and its sub-commands', that refuses an empty path: it would be the current folder.
+
+    It applies to every argument of the type Path.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.register("type", Path, _path)
+
+
 def command_parser(name: str, description: str | None) -> ArgumentParser:
     """The parser of `python -m engine NAME`; `--help` prints the description unchanged."""
-    return ArgumentParser(
+    return CommandParser(
         prog=f"python -m engine {name}",
         description=description,
         formatter_class=RawDescriptionHelpFormatter,
@@ -52,6 +64,12 @@ def thread_count(text: str) -> int:
     if number > most:
         raise ArgumentTypeError(f"{text} is more than {most}, four for each core; give fewer")
     return number
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ArgumentTypeError("it is empty; name a file or a folder")
+    return Path(text)
 
 
 def _whole(text: str, least: int) -> int:

@@ -57,8 +57,9 @@ def test_a_folder_whose_name_is_taken_is_told(tmp_path, caplog):
     ("environment", "said"),
     [({"DRIFTSCOPE_MODELS": "~nobody-here/x"}, "DRIFTSCOPE_MODELS: ~nobody-here/x"),
      ({"DRIFTSCOPE_PRELOAD": "nope"}, "model: 'nope' is unknown"),
-     ({"GRADIO_SERVER_NAME": "999.1.1.1"}, "Cannot find empty port")],
-    ids=["folder", "preload", "address"],
+     ({"GRADIO_SERVER_NAME": "999.1.1.1"}, "Cannot find empty port"),
+     ({"GRADIO_SERVER_PORT": "abc"}, "GRADIO_SERVER_PORT: 'abc' is not a port")],
+    ids=["folder", "preload", "address", "port"],
 )  # fmt: skip
 def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_path):
     ended = subprocess.run(
@@ -68,6 +69,17 @@ def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_pa
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(f"error: {said}")
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("port", ["", "abc", "80.5", "0", "-1", "65536"])
+def test_what_is_no_port_is_refused_by_the_name_of_its_variable(port):
+    with pytest.raises(ValueError, match=r"^GRADIO_SERVER_PORT: .* from 1 to 65535$"):
+        app.check_port({"GRADIO_SERVER_PORT": port})
+
+
+def test_a_port_may_be_given_or_not():
+    for environment in ({}, {"GRADIO_SERVER_PORT": "7861"}):
+        app.check_port(environment)
 
 
 def test_the_app_describes_its_environment_variables_and_refuses_arguments():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.bench.recording import main as synthetic
-from engine.core.command_line import failure, table_command
+from engine.core.command_line import command_parser, failure, table_command
 
 SMALL = ("--layers", "1", "--steps", "2", "--positions", "4")
 
@@ -16,6 +16,18 @@ def test_a_file_that_cannot_be_written_is_named_with_its_option(place, tmp_path)
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(SystemExit, match=r"^error: out: .* cannot be used .*; name another$"):
         synthetic([*SMALL, "--out", str(tmp_path / place)])
+
+
+def test_an_empty_path_is_refused_and_not_the_current_folder(capsys):
+    parser = command_parser("any", None)
+    parser.add_argument("--out", type=Path)
+    one = parser.add_subparsers().add_parser("part")
+    one.add_argument("--init", type=Path)
+    assert parser.parse_args(["--out", "."]).out == Path()
+    for given, name in ((["--out", ""], "--out"), (["part", "--init", ""], "--init")):
+        with pytest.raises(SystemExit):
+            parser.parse_args(given)
+        assert f"argument {name}: it is empty; name a file or a folder" in capsys.readouterr().err
 
 
 def test_the_option_is_that_of_the_file():
