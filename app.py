@@ -62,26 +62,26 @@ class Settings:
     def of(cls, environment: Mapping[str, str]) -> Settings:
         """Read the settings from environment variables.
 
-        Raises ValueError naming DRIFTSCOPE_MODELS for a folder `~USER` of an unknown user.
+        Raises ValueError naming the variable for a folder `~USER` of an unknown user.
         """
         cache = environment.get("HF_HUB_CACHE")
         names = environment.get("DRIFTSCOPE_PRELOAD", "").split(",")
         folders = filter(None, environment.get("DRIFTSCOPE_MODELS", "").split(os.pathsep))
         return cls(
-            folders=tuple(map(_listed_folder, folders)),
+            folders=tuple(_folder("DRIFTSCOPE_MODELS", folder) for folder in folders),
             public=bool(environment.get("SPACE_ID")),
-            cache=Path(cache).expanduser() if cache else None,
+            cache=_folder("HF_HUB_CACHE", cache) if cache else None,
             preload=tuple(name.strip() for name in names if name.strip()),
             zero=on_zero(environment),
         )
 
 
-def _listed_folder(given: str) -> Path:
-    """A folder of DRIFTSCOPE_MODELS as a whole path, which has a name, also of `.`."""
+def _folder(variable: str, given: str) -> Path:
+    """A folder that a variable names, as a whole path, which has a name, also of `.`."""
     try:
         return Path(os.path.abspath(Path(given).expanduser()))
     except RuntimeError as error:
-        raise ValueError(f"DRIFTSCOPE_MODELS: {given}: {error} Write its whole path.") from None
+        raise ValueError(f"{variable}: {given}: {error} Write its whole path.") from None
 
 
 def make_session(settings: Settings) -> Session:
@@ -177,7 +177,9 @@ def main() -> None:
     from engine.serve.fair_queue import RunLock
     from inspector.page.layout import build, launch_options
 
-    gc.freeze()  # no later collection looks through it, which would delay a step that is timed
+    # No later collection looks through the modules, which would delay a step that is timed. Models
+    # are loaded after this: an adapter refers to itself, so an evicted one has to be collected.
+    gc.freeze()
     gc.enable()
     torch.set_num_threads(best_threads())
     session = make_session(settings)
@@ -192,7 +194,6 @@ def main() -> None:
         signal.signal(number, partial(end, page.stop_runs))
     try:
         page.launch(prevent_thread_lock=True, **launch_options(page))
-        gc.freeze()  # the page stays, too
         while page.is_running:
             time.sleep(1)  # a signal ends it at once
     except KeyboardInterrupt:
@@ -238,11 +239,19 @@ def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:
     """Give uploads a folder of their own, unless one is set.
 
     Gradio's default is shared with other apps, so that their files could not be told from old ones.
-    Each user of a machine has another folder, since the first one would own it.
+    Each user of a machine has another folder, since the first one would own it. Raises ValueError
+    if another user made it, who could read the uploads, or have other files deleted as old ones.
     """
-    user = os.getuid() if hasattr(os, "getuid") else ""
-    folder = Path(gettempdir(), f"driftscope-{user}", OWN_NAME)
-    environment.setdefault("GRADIO_TEMP_DIR", str(folder))
+    if "GRADIO_TEMP_DIR" in environment:
+        return
+    user = os.getuid() if hasattr(os, "getuid") else None
+    folder = Path(gettempdir(), f"driftscope-{'' if user is None else user}")
+    folder.mkdir(0o700, exist_ok=True)
+    if user not in (None, folder.lstat().st_uid):
+        raise ValueError(
+            f"GRADIO_TEMP_DIR: {folder} belongs to another user; set it to a folder of your own"
+        )
+    environment["GRADIO_TEMP_DIR"] = str(folder / OWN_NAME)
 
 
 def zero_decorator() -> Any:

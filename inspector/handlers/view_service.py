@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import gradio as gr
+import numpy as np
 
 from engine.config.spec import MAX_PROBES, RaceSpec, RunSpec
 from engine.config.validation import checked_probes
@@ -217,7 +218,7 @@ def recording_problem(record: RaceRecord, traces: dict[str, Trace]) -> str:
         return next(filter(None, messages_), "The recording was stopped and is discarded.")
     for lane, trace in record.started().items():
         timed = trace.canvas_at(trace.steps)
-        if (traces[lane].canvas_at(traces[lane].steps) != timed).any():
+        if not np.array_equal(traces[lane].canvas_at(traces[lane].steps), timed):
             return (
                 f"Lane {lane.upper()}: the recorded run gave other tokens than the timed run, so "
                 "the recording is discarded. Run the race again."

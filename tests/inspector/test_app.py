@@ -1,15 +1,18 @@
 """The app's settings: what the environment says, and the session that comes of it."""
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import app
 from app import Settings
 from engine.models.kernels.machine import FILES, MAX_BYTES, SETTING, read_measured
+from engine.serve.fair_queue import FairQueue
 from tests.support.micro import write_checkpoint
 
 BIG = "GSAI-ML/LLaDA-8B-Instruct"
@@ -19,7 +22,8 @@ def test_an_empty_environment_is_a_local_page():
     assert Settings.of({}) == Settings((), public=False, cache=None, preload=())
 
 
-def test_uploads_have_a_folder_of_their_own_unless_one_is_set():
+def test_uploads_have_a_folder_of_their_own_unless_one_is_set(tmp_path, monkeypatch):
+    monkeypatch.setattr(app, "gettempdir", lambda: str(tmp_path))
     environment, given = {}, {"GRADIO_TEMP_DIR": "/mine"}
     for one in (environment, given):
         app.keep_uploads_apart(one)
@@ -27,6 +31,37 @@ def test_uploads_have_a_folder_of_their_own_unless_one_is_set():
     assert folder.name == "driftscope-uploads"
     assert folder.parent.name == f"driftscope-{os.getuid()}", "another user has another one"
     assert given == {"GRADIO_TEMP_DIR": "/mine"}
+
+
+def test_a_folder_of_uploads_that_another_user_made_is_refused(tmp_path, monkeypatch):
+    other = os.getuid() + 1
+    monkeypatch.setattr(app, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(os, "getuid", lambda: other)
+    (tmp_path / f"driftscope-{other}").symlink_to(tmp_path)
+    with pytest.raises(ValueError, match=r"^GRADIO_TEMP_DIR: .* belongs to another user"):
+        app.keep_uploads_apart({})
+
+
+def test_nothing_is_frozen_once_models_are_loaded(monkeypatch, tmp_path):
+    """What is frozen is never collected, and an evicted model is in a cycle of references."""
+    done, session = [], SimpleNamespace(queue=FairQueue())
+    page = SimpleNamespace(
+        stop_runs=None, is_running=False, launch=lambda **options: done.append("launch")
+    )
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(app, "preload", lambda *given: done.append("preload") or [])
+    for name, made in (("make_session", session), ("load_default", None)):
+        monkeypatch.setattr(app, name, lambda *given, made=made: made)
+    for name in (
+        "app.publish.unpack", "signal.signal", "engine.core.threads.best_threads",
+        "torch.set_num_threads", "engine.batch.service.BatchService", "engine.advise.service.SearchService",
+    ):  # fmt: skip
+        monkeypatch.setattr(name, lambda *given: None)
+    monkeypatch.setattr("inspector.page.layout.build", lambda *given: page)
+    monkeypatch.setattr("inspector.page.layout.launch_options", lambda page: {})
+    app.main()
+    assert done == ["freeze", "preload", "launch"]
 
 
 def test_what_the_environment_says():
@@ -42,8 +77,9 @@ def test_what_the_environment_says():
 def test_a_listed_folder_has_a_name_and_a_user_that_exists(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert Settings.of({"DRIFTSCOPE_MODELS": "."}).folders == (tmp_path,)
-    with pytest.raises(ValueError, match=r"^DRIFTSCOPE_MODELS: ~nobody-here/x: .* whole path"):
-        Settings.of({"DRIFTSCOPE_MODELS": "~nobody-here/x"})
+    for name in ("DRIFTSCOPE_MODELS", "HF_HUB_CACHE"):
+        with pytest.raises(ValueError, match=rf"^{name}: ~nobody-here/x: .* whole path"):
+            Settings.of({name: "~nobody-here/x"})
 
 
 def test_a_folder_whose_name_is_taken_is_told(tmp_path, caplog):

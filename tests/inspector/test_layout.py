@@ -69,13 +69,13 @@ def test_what_runs_the_settings_reads_them_just_after_they_were_copied(whole):
 
 def test_a_run_card_runs_after_its_import(demo):
     """The import is refused while a run goes on, and that of the card would be one."""
-    found = {fn.fn.__name__: fn for fn in demo.fns.values() if fn.fn is not None}
+    found = {fn.name: fn for fn in demo.fns.values()}
     assert found["run_card"].trigger_after == found["import_files"]._id
 
 
 @pytest.mark.parametrize("name", ["export", "import_files"])
 def test_few_files_are_written_or_read_at_the_same_time(demo, name):
-    (found,) = (fn for fn in demo.fns.values() if fn.fn is not None and fn.fn.__name__ == name)
+    (found,) = (fn for fn in demo.fns.values() if fn.name == name)
     assert found.concurrency_limit == FILES_AT_ONCE
 
 

@@ -7,7 +7,12 @@ import gradio as gr
 import pytest
 
 from inspector.handlers.page_handlers import BUTTONS
-from inspector.handlers.view_service import ViewService, recording_specs, total_ms
+from inspector.handlers.view_service import (
+    ViewService,
+    recording_problem,
+    recording_specs,
+    total_ms,
+)
 from inspector.run_store import RaceRecord
 
 
@@ -47,6 +52,12 @@ def test_the_recording_can_be_stopped(handlers, finished, request_of, monkeypatc
     news = [json.loads(first) for first, *_ in stream]
     assert (news[-1]["state"], finished.recorded) == ("done", {})
     assert "stopped and is discarded" in news[-1]["message"]
+
+
+def test_a_recording_of_another_length_is_discarded_in_words(traces, recorded):
+    """As of an imported run, of a model of the same name with another tokenizer."""
+    imported = RaceRecord(state="imported", traces={"a": traces["a"]})
+    assert "gave other tokens" in recording_problem(imported, {"a": recorded[1]})
 
 
 def test_a_second_recording_replaces_the_first(handlers, finished, request_of, monkeypatch):
