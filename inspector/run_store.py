@@ -18,7 +18,7 @@ from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.protocol import LANES, Control, Lane
 
-MIN_STORE_BYTES = 1_000_000_000  # almost four of the largest imports of a public page
+MIN_STORE_BYTES = 1_000_000_000  # three of the largest imports of a public page
 TRACE_BYTES = 24_000  # measured size of a trace beside its arrays, meta and pieces
 PIECE_BYTES = 113  # measured size of the bytes of a token id in memory, beside its arrays
 KNOWN_PROBLEMS = 2_000

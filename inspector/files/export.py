@@ -30,6 +30,7 @@ from inspector.protocol import LANES, Lane
 from inspector.run_store import RaceRecord
 
 RECORDED = "-recorded"
+MOST_MEMORY = 5  # of an import, in largest files: four traces, and what is beside their arrays
 
 
 def write_race(
@@ -106,7 +107,8 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
 
     With each file its recorded trace may be given; it has the same name with `-recorded` added.
     Runs of other engines (engine.trace.foreign) are read as well. A file may have at most `limit`
-    bytes.
+    bytes, and the race may take MOST_MEMORY times as many in memory: texts and token ids take up to
+    forty times the bytes that they have in a file.
     Raises ValueError, which says what is wrong and what to do.
     """
     files = sorted((Path(path) for path in paths), key=lambda path: path.name)
@@ -127,6 +129,11 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
         if path.stem in recorded:
             record.recorded[lane] = _checked(_recording(recorded[path.stem], limit))
             _check_same(lane, record.traces[lane], record.recorded[lane])
+    if (taken := record.nbytes()) > MOST_MEMORY * limit:
+        raise ValueError(
+            f"trace: the runs take {taken // 1_000_000} MB of memory, more than "
+            f"{MOST_MEMORY * limit // 1_000_000}; import one run alone, without its -recorded file"
+        )
     return record
 
 

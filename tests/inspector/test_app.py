@@ -55,7 +55,8 @@ def test_nothing_is_frozen_once_models_are_loaded(monkeypatch, tmp_path):
         monkeypatch.setattr(app, name, lambda *given, made=made: made)
     for name in (
         "app.publish.unpack", "signal.signal", "engine.core.threads.best_threads",
-        "torch.set_num_threads", "engine.batch.service.BatchService", "engine.advise.service.SearchService",
+        "torch.set_num_threads", "engine.batch.service.BatchService",
+        "engine.advise.service.SearchService",
     ):  # fmt: skip
         monkeypatch.setattr(name, lambda *given: None)
     monkeypatch.setattr("inspector.page.layout.build", lambda *given: page)

@@ -116,6 +116,15 @@ def test_files_that_are_too_large_together_are_refused_with_a_remedy(pair):
         read_race(pair[:1], sizes[0] // 3)
 
 
+def test_a_small_file_that_takes_much_memory_is_refused(traces, tmp_path):
+    """Empty lists have three bytes each in a file, and sixty in memory."""
+    limit, path = 2_000_000, tmp_path / "a.npz"
+    traces["a"].meta["extra"] = [[] for _ in range(200_000)]
+    traces["a"].save(path, limit)
+    with pytest.raises(ValueError, match=r"^trace: the runs take 1\d MB of memory, more than 10;"):
+        read_race([path], limit)
+
+
 def test_a_record_of_another_run_is_refused(pair, traces, tmp_path):
     traces["b"].save(pair[0])
     with pytest.raises(ValueError, match="lane A has other tokens"):
