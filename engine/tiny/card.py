@@ -58,6 +58,22 @@ ABOUT = {
 LIMITS = """\
 It solves the problems of its own corpus and nothing else. It has no world knowledge. Numbers are
 from 0 to 199, written with a space before them. Its purpose is to be inspected while it decodes."""
+HELD_OUT = (
+    "Share of held-out problems that are answered right. A hash of a problem's structure (kinds of "
+    "step, numbers and their order, without names, things and wording) decides whether it is held "
+    "out (`engine/tiny/family.py`); for a short word problem, a hash of its text does. The "
+    "training data have no held-out problem in any wording, with two exceptions among the short "
+    "word problems: they may be there in other words, and up to one in twenty of them was there "
+    "word for word, as a chained word problem, in phases before 2026-11-29."
+)
+SIZES = (
+    "`sizes` is the range of the problems' difficulty, where 1 is that of the exam. `few-shot` is "
+    "the share of samples with worked examples. Rates are learning rates."
+)
+BLOCK_STATES = (
+    " `block states` is the share of batches in which a clean answer is followed by noisy copies "
+    "of it in blocks."
+)
 
 
 def write(folder: Path, exams: list[Path]) -> None:
@@ -83,12 +99,7 @@ def write(folder: Path, exams: list[Path]) -> None:
         about,
         LIMITS,
         "## Exam",
-        "Share of held-out problems that are answered right. A hash of a problem's structure "
-        "(kinds of step, numbers and their order, without names, things and wording), of a short "
-        "word problem a hash of its text, decides which problems are held out "
-        "(`engine/tiny/family.py`). None of them is in the training data, also not in other words, "
-        "except that short ones may be there in other words and, in phases before 2026-11-29, up "
-        "to one in twenty of them in the same words, as a chained problem.",
+        HELD_OUT,
         _exam_table(rows),
         "## Corpus",
         f"Drawn from the families of `engine/tiny/families` (seeds {_seeds(phases)}).",
@@ -96,7 +107,8 @@ def write(folder: Path, exams: list[Path]) -> None:
         "## Training",
         f"`python -m engine train`, {tokens / 1e6:.1f} million canvas tokens in "
         f"{where}, in phases, those of the model it was initialised from included:",
-        _phases(phases),
+        table := _phases(phases),
+        SIZES + (BLOCK_STATES if "block states" in table else ""),
         "Loss and share of correct top predictions on the states of the phase. Where several "
         "words are correct, neither can reach its ideal value:",
         _curve(phases),

@@ -5,6 +5,9 @@ import shutil
 
 import pytest
 
+from engine.core.files import ASSETS
+from engine.models.loading.families import embedded_models
+from engine.tiny import card
 from engine.tiny.train import main
 from tests.support.micro import ROOT
 
@@ -32,6 +35,23 @@ def test_a_card_shows_the_tables_of_its_model(tmp_path):
     (line,) = (line for line in lines if "| of " in line)
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     assert cells[:7] == ["Running balance", "of tiny-llada", "48", "32", "fill_safe", "4", "9"]
+
+
+@pytest.mark.parametrize("name", ["tiny-llada", "tiny-qwen2"])
+def test_a_card_explains_block_states_only_where_a_phase_has_them(tmp_path, name):
+    for file in ("training.json", "config.json"):
+        shutil.copy(ROOT / "assets" / "models" / name / file, tmp_path)
+    main(["card", "--folder", str(tmp_path)])
+    made = (tmp_path / "README.md").read_text("utf-8")
+    assert ("`block states` is" in made) == ("% block states" in made) == (name == "tiny-llada")
+
+
+@pytest.mark.parametrize("name", sorted(embedded_models(ASSETS)))
+def test_the_cards_of_the_models_have_the_present_explanations(name):
+    shipped = (ASSETS / "models" / name / "README.md").read_text("utf-8")
+    for text in (card.LIMITS, card.HELD_OUT, card.SIZES):
+        assert f"\n{text}" in shipped
+    assert (card.BLOCK_STATES in shipped) == ("% block states" in shipped)
 
 
 @pytest.mark.parametrize("text", ["", "no JSON\n", "[]\n"])
