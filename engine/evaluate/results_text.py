@@ -74,7 +74,7 @@ def _table(document: Row, table: Row) -> str:
             f" From `forwards` on: {family_in_words(next(iter(timed[0]['families'].values())))} "
             f"after {TIMED_SHOTS} worked examples, answers of {TIMED_LENGTH} positions, "
             f"{timed[0]['speed']['prompts']} prompts, one at a time; medians, "
-            "ratios to the first row of the block, side by side."
+            "ratios to the first row of the group, measured side by side."
         )
     return "\n".join([*parts, note]) + "\n"
 
@@ -176,8 +176,8 @@ def _early_stopping(blocks: Mapping[str, Sequence[Row]]) -> str:
     early = slow["nfe"] * slow["ms_per_step"] / (fast["nfe"] * fast["ms_per_step"])
     return (
         f"Stopping at the end of the text alone takes plain decoding from {slow['nfe']:.0f} to "
-        f"{fast['nfe']:.0f} forwards on the timed task and makes it {early:.1f} times as fast, by "
-        "the times of both tables. "
+        f"{fast['nfe']:.0f} forwards on the timed task and makes it {early:.1f} times as fast "
+        "(the two runs were not timed side by side). "
         "Guided decoding always stops there, so it is compared under `fill_safe` only: `guided` "
         f"needs {guided['nfe']:.0f} forwards there, and its run is {guided['speed_up']:.2f} times "
         "as fast as that of plain decoding."
@@ -267,8 +267,8 @@ def measured(document: Row) -> str:
         "column counts the time until the last token of the text is committed, without the "
         f"padding after it.\n\n{markdown_table(head, lines)}\n"
         f"{_early_stopping(blocks)}\n\n"
-        f"All {count} rows, step times against bare matrix products, and the command that makes "
-        "every table: "
+        f"All {count} rows, step times against bare matrix products, and the commands that make "
+        "the tables: "
         "[assets/results/README.md](assets/results/README.md).\n"
     )
 
