@@ -12,6 +12,7 @@ from tests.support.micro import ROOT
 
 MODELS = sorted(path.name for path in (ASSETS / "models").iterdir())
 
+
 def copy_model(folder):
     for file in ("training.json", "config.json"):
         shutil.copy(ROOT / "assets" / "models" / "tiny-llada" / file, folder)
