@@ -64,7 +64,7 @@ def _described_fields(cls: type) -> list[dict[str, Any]]:
 
 
 def text_knobs(components: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The names `component.knob` of string knobs, of components as `catalog.describe` gives them.
+    """The names `method.knob` of text knobs, of methods as `catalog.describe` gives them.
 
     See `RunSpec.from_flat`.
     """

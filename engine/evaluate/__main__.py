@@ -4,9 +4,9 @@
     python -m engine evaluate --cache dual --unmasker threshold --threshold.threshold 0.9
     python -m engine evaluate --specs settings.json --batch 20 --out results
 
-The seed selects the problems of a family, all of them with structures that are not in the training
-data. An answer has the length of the problem's own text, rounded up to a block, unless
---gen-length is given. Prints a table and, with --json, one JSON document as the last line:
+The seed selects exam problems of a family, which training leaves out. An answer has the length of
+the problem's own text, rounded up to a block, unless --gen-length is given. Prints a table and,
+with --json, one JSON document as the last line:
 {"environment", "rows": [{"accuracy", "standard_error", "correct", "nfe", "tokens_per_s", "spec",
 ...}]}.
 

@@ -9,7 +9,7 @@ from engine.core.tables import percentage
 from inspector.page_data.sizes import counted, in_unit, seconds, size, three_digits
 
 PARTS = {
-    "projections": "projections", "attention": "scores", "ffn": "feed-forward", "head": "head",
+    "projections": "projections", "attention": "attention", "ffn": "feed-forward", "head": "head",
     "selection": "selection of rows", "guider": "guider",
 }  # fmt: skip
 FLOPS = ((1e12, "TFLOPs"), (1e9, "GFLOPs"))
@@ -78,12 +78,12 @@ def _quantities(found: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Step, predicted": seconds(time["step_ms"] / 1e3),
         "Run, predicted": f"{seconds(time['run_seconds'])}, {forwards}",
-        "Tokens a second": three_digits(time["positions_per_s"]),
+        "Positions a second": three_digits(time["positions_per_s"]),
         "FLOPs a step": flops(found["flops_per_step"]),
-        "of which": ", ".join(parts),
+        "FLOPs by part": ", ".join(parts),
         "Rows recomputed": f"{percentage(found['recomputed'])}, {found['rows']:.0f} enter a step",
         "Read and written a step": size(found["bytes_per_step"]),
-        "Held": f"{_weights(memory)}, caches {size(memory['cache_bytes'])}",
+        "Memory": f"{_weights(memory)}, caches {size(memory['cache_bytes'])}",
     }
 
 

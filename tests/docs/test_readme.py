@@ -153,6 +153,16 @@ def test_the_code_for_the_api_runs(page, tmp_path, capsys):
     assert metrics["nfe"] > 0
 
 
+def test_every_endpoint_is_documented():
+    code = [one.read_text("utf-8") for one in (ROOT / "inspector" / "handlers").rglob("*.py")]
+    names = set(re.findall(r'gr\.api\(.*api_name="(\w+)"', "\n".join(code)))
+    text = (ROOT / "inspector" / "README.md").read_text("utf-8")
+    part = text.partition("## Endpoints")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`/.*?) \|", part, re.M)
+    assert set(re.findall(r"`/(\w+)`", " ".join(rows))) == names
+    assert {"run", "estimate", "what_if", "batch", "advise"} <= names
+
+
 def test_the_code_for_many_prompts_runs(page, tmp_path, capsys):
     text = (ROOT / "inspector" / "README.md").read_text("utf-8")
     code, image_code = re.findall(r"```python\n([^`]*gradio_client.*?)```", text, re.S)

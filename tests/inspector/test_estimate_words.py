@@ -32,8 +32,9 @@ def test_the_table_has_a_column_for_each_lane():
     assert rows["Step, predicted"] == ["21.4 ms", "10 ms"]
     assert rows["Run, predicted"] == ["4.2 s, 256 forwards", "500 ms, 256 forwards"]
     assert rows["FLOPs a step"][0] == "2.27 TFLOPs"
-    assert rows["of which"][0] == "projections 60 %, scores 40 %"
+    assert rows["FLOPs by part"][0] == "projections 60 %, attention 40 %"
     assert rows["Rows recomputed"][0] == "12.5 %, 40 enter a step"
+    assert rows["Memory"][0] == "weights 16.0 GB, caches 500 MB"
 
 
 def test_a_single_forward_is_one():
@@ -84,5 +85,5 @@ def test_times_have_a_unit_that_is_read_and_no_exponent(seconds, words):
     rows = {name: values for name, *values in estimate.table(lanes(time=slow))}
     assert rows["Step, predicted"][1] == words
     assert rows["Run, predicted"][1] == f"{words}, 256 forwards"
-    assert rows["Tokens a second"][1] == "31,250"
+    assert rows["Positions a second"][1] == "31,250"
     assert f"lane B {words}:" in estimate.summary(lanes(time=slow))
