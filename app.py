@@ -34,7 +34,7 @@ LAST_STEP = 5.0  # seconds that the app waits, when it is ended, for the step of
 HELP = """environment variables:
   GRADIO_SERVER_PORT, GRADIO_SERVER_NAME  address of the page; by default 127.0.0.1:7860
   DRIFTSCOPE_MODELS                       folders of models to list, separated as in PATH
-  DRIFTSCOPE_PRELOAD                      models to load before the page opens, with commas
+  DRIFTSCOPE_PRELOAD                      models to load, separated by commas, before the page opens
   DRIFTSCOPE_KERNELS                      "torch": use torch's routines, and time no others
   HF_HUB_CACHE, HF_HUB_OFFLINE            folder of the Hub's cache; 1: use that cache only"""
 log = logging.getLogger("driftscope")
