@@ -329,10 +329,12 @@ def _parser() -> argparse.ArgumentParser:
         "--number-weight", type=above_zero, default=2.0, help="weight of number tokens"
     )
     one.add_argument("--tokens", type=positive, default=4000, help="canvas tokens a batch, about")
-    one.add_argument("--lr", type=above_zero, default=2e-3, help="AdamW: embedding, head, norms")
-    one.add_argument("--matrix-lr", type=above_zero, default=0.02, help="Muon: all other matrices")
+    one.add_argument("--lr", type=above_zero, default=2e-3, help="AdamW: all other parameters")
+    one.add_argument(
+        "--matrix-lr", type=above_zero, default=0.02, help="Muon: the feed-forward matrices"
+    )
     one.add_argument("--warm", type=not_negative, default=50)
-    one.add_argument("--decay", type=share, default=0.3, help="last share of the steps")
+    one.add_argument("--decay", type=share, default=0.3, help="share with falling rates")
     one.add_argument("--seed", type=not_negative, default=1)
     one.add_argument("--device", default="cpu", help="cpu or cuda")
     one.add_argument("--save-every", type=positive, default=100)
