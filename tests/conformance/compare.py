@@ -143,14 +143,8 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
         raise UnknownCaseError(f"method {case.method} is unknown")
     kind = KINDS[case.method]
     atol, rtol = kind.tolerance(case)
-    observed = kind.make_recorder(case.arrays)
-    found = decode(kind.observed(case), case.prompt, observed)
-    differences = [*_run_differences(case, found), *kind.differences(case, found, observed)]
-    if observed.logits.compared != len(observed.logits):
-        count = f"{observed.logits.compared} of {len(observed.logits)}"
-        differences.append(f"{count} logits rows were computed")
-    differences += _wide(observed.logits.error(rtol), atol)
-
+    found, observed = observe(case)
+    differences = observed_differences(case, found, observed)
     shipped, steps, sound = ShippedRecorder(case.arrays), _all_steps(case), kind.sound_steps(case)
     setup = kind.shipped(case)
     capturer = capturer_of(setup.adapter, setup.run_guider is not None)
@@ -164,6 +158,27 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
         observed.logits.error(), shipped.logits.error(), shipped.logits.compared, sound, steps,
         sorted(set(case.arrays) - kind.arrays),
     )  # fmt: skip
+
+
+def observe(case: Case) -> tuple[Decoded, ObservedRecorder]:
+    """The run of a case as released, and the recorder that observed it."""
+    kind = KINDS[case.method]
+    recorder = kind.make_recorder(case.arrays)
+    return decode(kind.observed(case), case.prompt, recorder), recorder
+
+
+def observed_differences(case: Case, found: Decoded, recorder: ObservedRecorder) -> list[str]:
+    """The differences of an observed run from the arrays of a case.
+
+    The recorder compared logits, row selections and keys with its own arrays during the run.
+    """
+    kind = KINDS[case.method]
+    atol, rtol = kind.tolerance(case)
+    differences = [*_run_differences(case, found), *kind.differences(case, found, recorder)]
+    if recorder.logits.compared != len(recorder.logits):
+        count = f"{recorder.logits.compared} of {len(recorder.logits)}"
+        differences.append(f"{count} logits rows were computed")
+    return [*differences, *_wide(recorder.logits.error(rtol), atol)]
 
 
 def _compare_forward(case: Case, atol: float, rtol: float) -> Outcome:
