@@ -21,16 +21,9 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def own():
-    """The page on the real session, of the embedded models."""
-    with fake.serving(Session(embedded_models(ROOT / "assets"))) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def shared(own, lasting_page):
-    """A page of the session with its settings open, on which each test chooses its model."""
-    race = opened(lasting_page, own, gen_length="16", **{"a.steps": "8"})
+def shared(app, lasting_page):
+    """A page with its settings open, on which each test chooses its model."""
+    race = lasting_page().open(app.link(gen_length="16", **{"a.steps": "8"}))
     race.settings()
     return race
 

@@ -254,18 +254,23 @@ def lent(
 
     A page cannot be given every option anew, so there are `opened` ones for those that are left.
     """
-    if options.keys() - MEDIA.keys():
+    if options.keys() - MEDIA.keys() - {"permissions"}:
         with opened(browser, width, height, **options) as race:
             yield race
         return
+    permissions = options.pop("permissions", None)
     page = idle.pop() if idle else browser.new_context().new_page()
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(**MEDIA | options)
+    if permissions:
+        page.context.grant_permissions(permissions)
     with _watched(page) as race:
         try:
             yield race
         finally:
             race.watch.detach(page)
+            if permissions:
+                page.context.clear_permissions()
             if not page.is_closed():
                 _empty(page)
                 idle.append(page)
