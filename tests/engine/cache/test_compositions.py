@@ -42,10 +42,13 @@ def test_every_cache_takes_every_unmasker(cache, unmasker):
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("change", [{"cfg_scale": 1.5}, {"eos": "fill_eager"}], ids=["cfg", "eos"])
 def test_every_cache_takes_guidance_and_an_early_end(cache, change):
+    """With guidance every step computes both branches."""
     ran = run(
         model_of("shifted-mha"), make_spec(cache=cache, **TWO_BLOCKS, **change), make_prompts(7)
     )
     assert not ran.state.masked.any()
+    assert (ran.ids[0, 7:] != model_of("shifted-mha").info.mask_id).all()
+    assert {event.forwards for event in ran.events} == {2 if "cfg_scale" in change else 1}
 
 
 def decoded(model, spec, prompts):

@@ -212,12 +212,16 @@ def test_a_likelihood_is_kept_by_the_block_length_if_it_depends_on_it(model):
 def test_a_long_context_leaves_room_for_all_that_is_decoded(model):
     long = "one two three " * 400
     block = DriftscopeLM("tiny-block", greedy=True, mc_num=1)
-    ((_, greedy),) = block.loglikelihood([Instance("loglikelihood", {}, (long, " four"), 0)])
-    assert greedy in (True, False)
+    size = block.model.adapter.info.max_length  # that of both models
+    context, target = block._pair(long, " four")
+    assert size - len(context) == block.spec.block_length > len(target)
+    assert block.loglikelihood([Instance("loglikelihood", {}, (long, " four"), 0)])[0][0] < 0
     spec = model.spec
     model.spec = dataclasses.replace(spec, suffix=" That is all.", gen_length=32, steps=32)
+    ids = model._asked(asked(long, {"until": []}), 0).ids
     assert len(model.generate_until([asked(long, {"until": []})])) == 1
     model.spec = spec
+    assert size - len(ids) > 32, "the text after the answer has room too"
 
 
 def test_an_empty_context_has_the_token_that_a_likelihood_conditions_on():
