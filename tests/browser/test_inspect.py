@@ -6,7 +6,6 @@ import pytest
 from engine.trace.trace import Trace
 from tests.browser.test_views import cividis
 from tests.support.browser import ROOT
-from tests.support.chromium import opened
 from tests.support.looking import cell_colour, drawn, illegible, inks, recolour, show
 
 pytest_plugins = ["tests.support.chromium"]
@@ -209,19 +208,19 @@ def test_a_click_at_the_moment_a_button_comes_back_is_taken(own, name, asks):
     assert own.state == "done"
 
 
-def test_many_runs_in_one_page(app, browser):
+def test_many_runs_in_one_page(app, new_page):
     """Three runs after the first; `python -m tests.proofs.endurance` is the long version."""
     held = []
-    with opened(browser) as race:
-        race.open(app.link(gen_length="16", block_length="16", **{"a.steps": "4"}))
-        collector = race.page.context.new_cdp_session(race.page)
-        for _ in range(4):
-            race.finish()
-            race.wait_state("done")
-            collector.send("HeapProfiler.collectGarbage")
-            counts = race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]")
-            held.append([*counts, app.held()])
-        assert race.begun == 8, "each run and its recording"
+    race = new_page().open(app.link(gen_length="16", block_length="16", **{"a.steps": "4"}))
+    collector = race.page.context.new_cdp_session(race.page)
+    for _ in range(4):
+        race.finish()
+        race.wait_state("done")
+        collector.send("HeapProfiler.collectGarbage")
+        counts = race.page.evaluate("[performance.memory.usedJSHeapSize, document.all.length]")
+        held.append([*counts, app.held()])
+    collector.detach()
+    assert race.begun == 8, "each run and its recording"
     heap, nodes, server = zip(held[0], held[-1], strict=True)
     assert abs(nodes[1] - nodes[0]) < 14, "nodes pile up"
     assert heap[1] < heap[0] + 8e6, "the page's memory piles up"
