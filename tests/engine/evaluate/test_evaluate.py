@@ -101,13 +101,13 @@ def test_a_batch_gives_the_answers_of_single_problems(model):
 
 def test_an_answer_has_the_length_of_the_problems_own_text_in_the_order_of_the_problems(model):
     questions = exam_questions(4, 3)
-    spec = RunSpec(gen_length=64, block_length=16, steps=32)
+    spec = RunSpec(gen_length=64, block_length=16, steps=16)
     results = evaluate(model, spec, questions, batch=3)
     texts = [model.tokenizer.encode(one.solution) for one, _ in questions]
     lengths = [fitting_length(len(ids) + 1, 16) for ids in texts]
     assert [one.positions for one in results] == lengths
     assert len(set(lengths)) > 1
-    assert [one.nfe for one in results] == [length // 2 for length in lengths]
+    assert [one.nfe for one in results] == [length // 4 for length in lengths]
     alone = [one for pair in questions for one in evaluate(model, spec, [pair])]
     assert [one.text for one in alone] == [one.text for one in results]
 

@@ -24,7 +24,7 @@ CACHES = [*full_policies(), "dual+dare_kv", "freecache+dare_o"]
     [
         (name, *one)
         for name, rule in unmaskers().items()
-        for one in ([(8, 2), (6, 1)] if rule.scheduled else [(6, 1)])  # the others spend no steps
+        for one in ([(8, 2), (6, 1)] if rule.scheduled else [(6, 2)])  # the others spend no steps
     ],
 )
 def test_a_branch_without_edits_repeats_its_parent(unmasker, steps, every):

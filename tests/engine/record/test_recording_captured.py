@@ -96,7 +96,10 @@ LEVEL_CASES = [
     ],
 )
 def test_recorded_arrays_are_those_of_eager_forwards(cache, family, unmasker, level, kind):
-    """In the run that captures its forwards, and after a rewind, when nearly all are replays."""
+    """In the run that captures its forwards, and after a rewind, when nearly all are replays.
+
+    A run that captures none is made once.
+    """
     knobs = {"threshold.threshold": 0.5} if unmasker == "threshold" else {}
     spec = spec_of(cache, unmasker=unmasker, record=level, probe_steps=4)
     spec = replace(spec, knobs=dict(spec.knobs) | knobs)
@@ -104,7 +107,7 @@ def test_recorded_arrays_are_those_of_eager_forwards(cache, family, unmasker, le
     eager = state_of(model, spec, None, prompts)
     expected = recorded(eager)
     state = state_of(model, spec, kind(), prompts)
-    for _ in range(2):
+    for _ in range(2 if cache in CAPTURED else 1):
         assert differences(recorded(state), expected) == set()
         assert np.array_equal(state.ids, eager.ids)
         before = counts(state)[1]
