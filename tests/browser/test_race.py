@@ -108,6 +108,7 @@ def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):
     race.press("run")
     race.wait_state("running")
     left = race.data("run")
+    assert left
     race.page.close()
     own.finish()
     assert own.state == "done"
