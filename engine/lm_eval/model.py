@@ -254,10 +254,10 @@ class DriftscopeLM(TemplateLM):
         """The ids of a context, shortened to fit, and of its continuation."""
         if not target:
             return [], []
-        if context:
-            before, after = self._encode_pair(context, target)
-        else:
-            before, after = [self.prefix_token_id], self.tok_encode(target)
+        before, after = self._encode_pair(context, target) if context else ([], [])
+        if not after:  # also if its characters are all in the last token of the context
+            before, after = self.tok_encode(context), self.tok_encode(target)
+        before = before or [self.prefix_token_id]  # of a context without text
         answer, block = len(after), self.spec.block_length
         if self._greedy and self.model.adapter.info.block_causal:
             answer = fitting_length(answer, block)  # which greedy_check decodes
