@@ -80,6 +80,13 @@ class Simulated:
         """The share of token-layers recomputed, mean over the steps."""
         return float(np.mean([event.recomputed for event in self.events]))
 
+    @property
+    def logit_rows(self) -> int:
+        """The most rows whose logits a forward gives; some rules propose beyond the block."""
+        info, head = self.work[0].info, PARTS.index("head")
+        heads = [int(event.flops[head]) // event.forwards for event in self.events]
+        return max(heads) // (2 * info.d_model * info.vocab_size)
+
 
 def known_model(name: str, found: ModelInfo | None = None) -> ModelInfo:
     """Sizes of a listed model or of a shape such as `llada:layers=4,d=64`, or those `found`.
@@ -202,7 +209,7 @@ def estimate(
     work = _work(found)
     return (
         work
-        | {"memory": _memory(spec, target, found.cache_bytes, rates)}
+        | {"memory": _memory(spec, target, found, rates)}
         | {"time": _time(work["positions"], seconds, bounds)}
         | {"device": _described(rates)}
         | {
@@ -273,14 +280,15 @@ def _work(found: Simulated) -> dict[str, Any]:
     }
 
 
-def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates) -> dict[str, Any]:
+def _memory(spec: RunSpec, target: Target, found: Simulated, rates: DeviceRates) -> dict[str, Any]:
     """Bytes held by weights, caches and the whole run, and whether the device holds them.
 
     Of a model with experts all weights are held, and a token uses the active ones.
     """
     weights, dtype = weights_bytes(target.info, dtype_of(spec)), dtype_of(spec)
     length, batch = _run(spec, target).length, 2 if spec.cfg_scale else 1
-    run = cache_bytes + run_bytes(target.info, dtype, length, batch, rows=spec.block_length)
+    run = found.cache_bytes
+    run += run_bytes(target.info, dtype, length, batch, rows=found.logit_rows)
     problem = ""
     if rates.memory and weights + run > rates.memory:
         problem = (
@@ -290,8 +298,8 @@ def _memory(spec: RunSpec, target: Target, cache_bytes: int, rates: DeviceRates)
     experts = target.info.experts is not None
     active = active_parameters(target.info) * dtype.itemsize if experts else weights
     return {
-        "weights_bytes": weights, "active_weights_bytes": active, "cache_bytes": cache_bytes,
-        "run_bytes": run, "problem": problem,
+        "weights_bytes": weights, "active_weights_bytes": active,
+        "cache_bytes": found.cache_bytes, "run_bytes": run, "problem": problem,
     }  # fmt: skip
 
 

@@ -6,8 +6,9 @@ import torch
 
 from engine.cache.methods.dllm_cache import DllmCache
 from engine.catalog import make_policy, policies, unmaskers
+from engine.config.spec import RunSpec
 from engine.estimate.assumptions import Assumptions, complete
-from engine.estimate.estimate import Target, simulate
+from engine.estimate.estimate import Target, estimate, known_model, simulate
 from tests.support.micro import fitting_model, make_prompts, make_spec, model_of, run
 
 PROMPT = 9
@@ -152,3 +153,22 @@ def test_weights_are_read_once_a_product_and_keys_once_an_attention():
         assert work.weight_bytes == weights * number
         assert work.key_bytes == info.layers * 2 * (PROMPT + 16) * info.d_kv * number
     assert found.work[1].activation_bytes < found.work[0].activation_bytes
+
+
+def test_logits_that_a_rule_reads_beyond_the_block_are_in_the_memory():
+    """A guided step reads those of every mask of the answer."""
+    name = "GSAI-ML/LLaDA-8B-Instruct"
+    target = Target(name, known_model(name), 64)
+    settings = {"gen_length": 128, "block_length": 32, "steps": 128, "dtype": "bfloat16"}
+    threshold, guided = (
+        estimate(RunSpec(unmasker=rule, **settings), target, "h100")["memory"]["run_bytes"]
+        for rule in ("threshold", "guided")
+    )
+    row = target.info.vocab_size * (2 + 3 * 8)  # in bfloat16, and three times in float64
+    assert guided == 128 * row
+    assert threshold < guided / 3
+
+
+def test_the_logits_of_both_guidance_branches_are_of_the_same_rows():
+    spec = make_spec(cfg_scale=1.0)
+    assert simulated("mha", spec).logit_rows == spec.block_length
