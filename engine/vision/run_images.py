@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from engine.config.images import ImageRef
 from engine.config.spec import RunSpec
+from engine.core.device import synchronized_time
 from engine.core.progress import ByteProgress
 from engine.models.base import ModelInfo
 from engine.models.tokenizer import Tokenizer
@@ -157,17 +157,14 @@ def encode_images(
     for image in placed:
         key = encoder, str(image.ref), image.mode
         if key not in known:
-            began = time.perf_counter()
-            steps = encoder.encode_steps(pictures[str(image.ref)], image.layout)
+            encoding = encoder.encode_steps(pictures[str(image.ref)], image.layout)
+            steps = _timed(encoding, encoder.device)
             while True:
                 try:
                     yield ByteProgress(size * (done + next(steps)), size * total)
                 except StopIteration as end:
-                    rows: Tensor = end.value
+                    known[key] = EncodedImage(*end.value)
                     break
-            if rows.is_cuda:
-                torch.cuda.synchronize(rows.device)
-            known[key] = EncodedImage(rows, (time.perf_counter() - began) * 1e3)
         done += image.layout.crops
         found.append(known[key])
     return PromptImages(
@@ -176,3 +173,21 @@ def encode_images(
         sum(one.ms for one in found),
         encoder.info.flops(total),
     )
+
+
+def _timed(
+    encoding: Generator[int, None, Tensor], device: torch.device
+) -> Generator[int, None, tuple[Tensor, float]]:
+    """The steps of `encoding`; returns its rows and its milliseconds, without those between steps.
+
+    Between steps the caller may do other work, for example send a page its progress.
+    """
+    ms = 0.0
+    while True:
+        began = synchronized_time(device)
+        try:
+            done = next(encoding)
+        except StopIteration as end:
+            return end.value, ms + 1e3 * (synchronized_time(device) - began)
+        ms += 1e3 * (synchronized_time(device) - began)
+        yield done

@@ -1,17 +1,22 @@
 """The vision part: what it sees, how its rows are arranged, damaged checkpoints."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from PIL import Image
 
+from engine.config.images import ImageRef
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.config import read_config
+from engine.vision import run_images
 from engine.vision.config import NEWLINE, TOWER, NoTowerError, read_vision_info
 from engine.vision.crops import BICUBIC, crops_of, resized
 from engine.vision.encoder import ImageEncoder, arrange_rows
 from engine.vision.example_image import example_image
 from engine.vision.geometry import PAD_LAYOUT, Size
 from engine.vision.picture import Picture
+from engine.vision.prompt import PlacedImage
 from tests.support.llada_v import MICRO, changed_copy, plain
 
 LAYER_0 = TOWER + "encoder.layers.0."
@@ -189,3 +194,33 @@ def test_a_single_number_in_place_of_a_matrix_is_named(tmp_path, name):
     )
     with pytest.raises(CheckpointError, match=r"vision_model\.\S*: (width 0|shape)"):
         load(folder)
+
+
+class SlowEncoder:
+    """Encodes two crops, each in a second of the test's clock."""
+
+    device = torch.device("cpu")
+    info = SimpleNamespace(flops=lambda crops: 0)
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def encode_steps(self, picture, layout):
+        for done in (1, 2):
+            self.clock[0] += 1.0
+            yield done
+        return torch.zeros(layout.rows, 8)
+
+
+def test_the_time_of_an_image_is_that_of_its_encoder_alone(monkeypatch):
+    """Between two steps the caller may wait, for example for the page."""
+    clock, ref = [0.0], ImageRef(8, 8, "0" * 32)
+    monkeypatch.setattr(run_images, "synchronized_time", lambda device: clock[0])
+    placed = (PlacedImage(ref, "pad", PAD_LAYOUT, 0),)
+    encoding = run_images.encode_images(SlowEncoder(clock), placed, {str(ref): None}, {})
+    for _ in range(2):
+        next(encoding)
+        clock[0] += 60.0
+    with pytest.raises(StopIteration) as end:
+        next(encoding)
+    assert end.value.value.ms == 2000.0
