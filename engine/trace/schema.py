@@ -169,7 +169,7 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     limits = (
         ("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS),
         ("P", "tokens in piece_id", MAX_PIECES), ("Q", "tokens in guider_piece_id", MAX_PIECES),
-        ("E", "probed steps", MAX_PROBES),
+        ("E", "probed steps", MAX_PROBES), ("C", "commits, one a position,", positions),
     )  # fmt: skip
     for symbol, name, most in limits:
         if sizes[symbol] > most:

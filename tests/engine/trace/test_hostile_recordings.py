@@ -87,6 +87,15 @@ def test_arrays_that_do_not_fit(trace, wrong):
     refused(rewritten(trace, WRONG[wrong](trace.arrays())))
 
 
+def test_more_commits_than_positions_are_refused_before_they_are_sorted(trace):
+    """Sorting 100 million of them, which a file of 1.6 GB may have, takes 10 s and 1 GB more."""
+    arrays = trace.arrays()
+    names = [name for name in arrays if name.startswith("commit_")]
+    many = {name: np.repeat(arrays[name], 50) for name in names}
+    most = len(arrays["canvas"])
+    refused(rewritten(trace, many), f"trace: at most {most} commits, one a position, expected")
+
+
 def test_drift_and_probes_without_a_plan_are_refused(trace):
     without = {"plan": trace.arrays()["plan"][:0]}
     refused(rewritten(trace, without), "need the plan of the run; add it or drop them")
