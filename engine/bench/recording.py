@@ -22,8 +22,9 @@ from time import perf_counter
 from typing import TypeVar
 
 from engine.core.command_line import command_parser, failure
-from engine.core.events import Event
+from engine.core.events import QUANTITIES, Event
 from engine.core.tables import markdown_table
+from engine.trace.file_format import MAX_BYTES
 from engine.trace.synthetic import synthetic_events, synthetic_spec
 from engine.trace.trace import Trace
 
@@ -75,6 +76,17 @@ def trace_bytes(trace: Trace) -> int:
     return sum(array.nbytes for array in trace.arrays().values())
 
 
+def check_size(layers: int, steps: int, positions: int) -> None:
+    """Raise ValueError if the drifts alone are more than a trace file holds."""
+    held = layers * steps * positions * len(QUANTITIES)
+    if held > MAX_BYTES:
+        raise ValueError(
+            f"layers: the drifts of {layers} layers, {steps} steps and {positions} positions have "
+            f"{held // 1_000_000} MB, and a file holds {MAX_BYTES // 1_000_000} MB; lower one of "
+            "the three"
+        )
+
+
 def table(held: int, costs: Iterable[Cost]) -> str:
     """The costs as a Markdown table."""
     head = ("action", "seconds", "peak memory", "of the arrays")
@@ -91,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         spec = synthetic_spec(args.steps, args.probe, args.seed)
         events, costs = synthetic_events(spec, args.layers, args.positions), list[Cost]()
+        check_size(args.layers, args.steps, args.positions)
         if args.measure:
             held, costs = measure(events, args.out)
         else:

@@ -47,3 +47,11 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
     out = ["--steps", "8", "--positions", "20", "--out", str(tmp_path / "file" / "run.npz")]
     with pytest.raises(SystemExit, match=r"error: .*file"):
         command_line.main(["synthetic", *out])
+
+
+def test_a_size_that_no_file_holds_is_refused_before_the_work(tmp_path, monkeypatch):
+    began = "engine.bench.recording.record"
+    monkeypatch.setattr(began, lambda events: pytest.fail("the work began"))
+    sizes = ["--layers", "512", "--steps", "1024", "--positions", "3072"]
+    with pytest.raises(SystemExit, match=r"error: layers: .* 8053 MB, and a file holds 1600 MB; "):
+        command_line.main(["synthetic", *sizes, "--out", str(tmp_path / "run.npz")])
