@@ -180,8 +180,8 @@ class LogitLens:
     last layer of the exact forward.
 
     A row that is reused in a layer still has a hidden state, with stale branch outputs added. One
-    that did not enter the forward has none, and after the last layer only rows have one whose
-    logits the step reads: their codes are NOT_COMPUTED, and their ids 0.
+    that did not enter the run's own forward has none, nor may one whose logits the step does not
+    read have one after its last layer: their codes are NOT_COMPUTED, and their ids 0.
     """
 
     positions: np.ndarray
