@@ -159,11 +159,11 @@ def vision_info(
 
 def _grids(given: Any) -> tuple[Size, ...]:
     """The grids of `image_grid_pinpoints`: pairs of pixels, or text as `(1x1),...,(6x6)`."""
-    pairs = given
-    if isinstance(given, str):
-        ends = _PAIR.findall(given[:10_000])
-        pairs = _between(ends) if ends else _listed(given[:10_000])
     try:
+        pairs = given
+        if isinstance(given, str):
+            ends = _PAIR.findall(given[:10_000])
+            pairs = _between(ends) if ends else _listed(given[:10_000])
         grids = tuple(Size(width, height) for width, height in pairs)
         sides = [side for grid in grids for side in grid]
         tiles = [grid.width * grid.height // TILE**2 for grid in grids]

@@ -84,6 +84,7 @@ def test_grids_are_read_in_every_form(written):
         ("image_grid_pinpoints", []), ("image_grid_pinpoints", [[384, 100]]),
         ("image_grid_pinpoints", [[384 * 99, 384 * 99]]), ("image_grid_pinpoints", "[[[[["),
         ("image_grid_pinpoints", 7),
+        pytest.param("image_grid_pinpoints", f"(1x{'9' * 5_000})", id="a side of 5,000 digits"),
     ],
 )  # fmt: skip
 def test_other_settings_are_refused_by_name(field, value):
