@@ -53,13 +53,15 @@ MAX_LAYER_FORWARDS = 2 * MAX_LENGTH * 48
 class Target:
     """Where a run is estimated: the model's name and sizes, and the tokens of prompt and suffix.
 
-    `suffix_tokens` 0 of a spec with a suffix: their number is not known.
+    `suffix_tokens` 0 of a spec with a suffix: their number is not known. `known_length` False:
+    `prompt_tokens` stand for a prompt whose number of tokens is not known.
     """
 
     model: str
     info: ModelInfo
     prompt_tokens: int
     suffix_tokens: int = 0
+    known_length: bool = True
 
 
 @dataclass(frozen=True)
@@ -323,8 +325,13 @@ def _described(rates: DeviceRates) -> dict[str, Any]:
 
 
 def _left_out(spec: RunSpec, target: Target) -> tuple[str, ...]:
-    """What the figures of a guided run, or of one with images or a suffix, do not include."""
+    """What the figures do not include: a guider, a vision tower, texts of unknown length."""
     out = []
+    if not target.known_length:
+        out.append(
+            "The prompt counts as one token: the number of its tokens is known once the run's own "
+            "model is on this machine."
+        )
     if spec.unmasker == "guided":
         out.append("The work and the memory of the guider itself are not included.")
     if spec.images:

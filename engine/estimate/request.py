@@ -38,7 +38,8 @@ class EstimateRequest:
 
     `model` is a listed name, one of this machine, or a shape such as `llada:layers=4,d=64`;
     `device` a published GPU or `this`. `prompt_tokens` None: those of the spec's prompt on its own
-    model, as those of its suffix always are. `assumptions` may have `tokens_per_forward` and
+    model, as those of its suffix always are; 1, which the estimate says, if that model is not on
+    this machine. `assumptions` may have `tokens_per_forward` and
     `share`; what they leave out is that of the run `recorded`, or a default.
     """
 
@@ -60,10 +61,11 @@ def estimate_spec(models: KnownModels, spec: RunSpec, request: EstimateRequest) 
     listed = REGISTERED.get(request.model)
     known = is_random_model(request.model) or (listed is not None and not listed.embedded)
     info = known_model(request.model, None if known else models.info(request.model))
-    tokens = request.prompt_tokens
+    tokens, known_length = request.prompt_tokens, True
     if tokens is None:
-        tokens = max(len(models.prompt(spec) or ()), 1)
-    target = Target(request.model, info, tokens, models.suffix_tokens(spec))
+        prompt = models.prompt(spec)
+        tokens, known_length = max(len(prompt or ()), 1), prompt is not None
+    target = Target(request.model, info, tokens, models.suffix_tokens(spec), known_length)
     return estimate(spec, target, request.device, _assumptions(spec, request))
 
 
