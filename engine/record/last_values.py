@@ -16,6 +16,8 @@ from engine.core.rows import ALL, Rows, is_empty
 from engine.models.base import ModelInfo
 from engine.models.ops import upcast
 
+MAX_UPCAST = 1 << 26  # values in float32 at a time: 256 MB, and as much for those before
+
 
 def encode_drift(drift: Tensor) -> Tensor:
     """`drift_codes.encode` of a tensor, on its device."""
@@ -120,7 +122,17 @@ class LastValues:
 
 
 def _norms_and_products(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
-    """Norms of `new` [..., width], and its scalar products with `old`, which is overwritten."""
+    """Norms of `new` [n, ..., width], and its scalar products with `old`, which is overwritten.
+
+    About MAX_UPCAST values are in float32 at a time: all layers of a long canvas would need more
+    memory than the values themselves.
+    """
+    size = max(MAX_UPCAST * len(new) // max(new.numel(), 1), 1)
+    if len(new) > size:
+        pairs = zip(new.split(size), old.split(size), strict=True)
+        parts = [_norms_and_products(*pair) for pair in pairs]
+        norms, products = (torch.cat(part) for part in zip(*parts, strict=True))
+        return norms, products
     new, old = upcast(new), upcast(old)
     return torch.linalg.vector_norm(new, dim=-1), old.mul_(new).sum(-1)
 

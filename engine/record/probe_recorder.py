@@ -117,9 +117,17 @@ class ProbeRecorder(LayerRecorder):
         self._canvas = self.observe = self._hidden = None
         return super().finish()
 
-    def _distances(self, values: Mapping[str, Tensor], exact: Mapping[str, Tensor]) -> np.ndarray:
-        """Codes of 1 - cosine of both [F, I, B] uint8; 255 if there is no value."""
-        distances = [cosine_distance(values[site], exact[site]) for site in exact]
+    def _distances(
+        self, values: Mapping[str, Tensor], exact: Mapping[str, Sequence[Tensor]]
+    ) -> np.ndarray:
+        """Codes of 1 - cosine of both [F, I, B] uint8; 255 if there is no value.
+
+        One layer is compared at a time, since both values are copied in float32.
+        """
+        distances = [
+            torch.stack([cosine_distance(*pair) for pair in zip(values[site], layers, strict=True)])
+            for site, layers in exact.items()
+        ]
         return encode_drift(torch.stack(distances)[..., self._positions]).cpu().numpy()
 
     def _lens_positions(self, run: RunInfo) -> np.ndarray:
@@ -154,10 +162,11 @@ class ProbeRecorder(LayerRecorder):
         canvas: Tensor,
         sites: Sequence[str],
         observe: LayerObserver | None,
-    ) -> tuple[dict[str, Tensor], Tensor, dict[int, Tensor]]:
-        """Exact values [I, T, width] of every row by site, the raw logits of the step, and experts.
+    ) -> tuple[dict[str, list[Tensor]], Tensor, dict[int, Tensor]]:
+        """Exact values by site and recorded layer, the raw logits of the step, and experts.
 
-        The experts [T, k] of every row are those of the layers that have some.
+        The values [T, width] and the experts [T, k], of the layers that have some, are those of
+        every row.
         """
         assert self._hooks is not None
         assert self._cells is not None
@@ -171,8 +180,7 @@ class ProbeRecorder(LayerRecorder):
         )  # fmt: skip
         layers = self._cells.layers.tolist()
         values = {
-            site: torch.stack([notes.outputs[site, layer][0].flatten(1) for layer in layers])
-            for site in sites
+            site: [notes.outputs[site, layer][0].flatten(1) for layer in layers] for site in sites
         }
         experts = {
             layer: notes.outputs["experts", layer][0]

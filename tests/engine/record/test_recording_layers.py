@@ -9,6 +9,8 @@ import torch
 from engine.cache.base import RunInfo
 from engine.core.drift_codes import decode, encode
 from engine.core.events import QUANTITIES, SITES
+from engine.models.ops import upcast
+from engine.record import last_values
 from engine.record.layer_recorder import LayerRecorder
 from engine.record.sketches import Sketch
 from tests.support.micro import (
@@ -19,6 +21,7 @@ from tests.support.micro import (
     make_model,
     make_prompts,
     make_spec,
+    model_of,
     run,
 )
 
@@ -237,3 +240,25 @@ def test_a_batch_records_its_first_sequence():
     one, other = make_prompts(6), make_prompts(6, seed=9)
     assert gap(drifts([*one, *other]), drifts(one)) <= 1
     assert gap(drifts([*one, *other]), drifts(other)) > 1
+
+
+@pytest.mark.parametrize("cache", ["none", "dual", "dllm_cache"])
+def test_few_values_are_in_float32_at_a_time_with_the_same_drifts(monkeypatch, cache):
+    """All layers of 3,072 positions of an 8B model at once would take 3 GB."""
+
+    def recorded(most):
+        sizes = []
+
+        def measured(x):
+            sizes.append(x.numel())
+            return upcast(x)
+
+        monkeypatch.setattr(last_values, "MAX_UPCAST", most)
+        monkeypatch.setattr(last_values, "upcast", measured)
+        found = run(model_of("mha"), make_spec(cache=cache), None, LayerRecorder(16))
+        return max(sizes), [event.recording.drift for event in found.events]
+
+    layer = LENGTH * model_of("mha").info.d_model
+    (largest, drifts), (few, again) = recorded(last_values.MAX_UPCAST), recorded(layer)
+    assert few <= layer < largest
+    assert all(np.array_equal(a, b) for a, b in zip(drifts, again, strict=True))

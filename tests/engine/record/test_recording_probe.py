@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from engine.core.events import SITES
+from engine.record import probe_recorder
+from engine.record.last_values import cosine_distance
 from engine.record.probe_recorder import ProbeRecorder
 from tests.support.micro import full_policies, make_prompts, make_spec, model_of, run, tapped
 from tests.support.reference import reference_logits
@@ -123,3 +125,16 @@ def test_padding_takes_no_part_in_the_exact_forward():
         assert (probe.error[:, :, 2:] == 0).all()
         assert (probe.error[:, :2, :2] == 255).all()
         assert np.array_equal(probe.top, other.top)
+
+
+def test_one_layer_is_compared_with_the_exact_one_at_a_time(monkeypatch):
+    """The comparison copies both values in float32, and all layers may have gigabytes."""
+    shapes = set()
+
+    def measured(a, b):
+        shapes.add((len(a.shape), len(b.shape)))
+        return cosine_distance(a, b)
+
+    monkeypatch.setattr(probe_recorder, "cosine_distance", measured)
+    probed(cache="dual")
+    assert shapes == {(2, 2)}
