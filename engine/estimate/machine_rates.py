@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from statistics import median
 
@@ -39,15 +40,16 @@ NARROW_ROWS, NARROW_STEPS = 32, 24
 def measure_this_machine(info: ModelInfo, dtype: torch.dtype, device: str = "cpu") -> DeviceRates:
     """The rates of this machine for products as wide as those of a model, at most MAX_WIDTH.
 
-    Raises ValueError naming `device` if torch has no such device.
+    Equal sizes are measured once; the memory is what is free now.
     """
     wide, inner = min(info.d_model, MAX_WIDTH), min(info.ffn, 2 * MAX_WIDTH)
-    return _measure(wide, inner, min(info.head_dim, wide), dtype, device)
+    found = _measure(wide, inner, min(info.head_dim, wide), dtype, device)
+    return replace(found, memory=free_bytes().get("cuda:0" if device == "cuda" else device, 0))
 
 
 @cache
 def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) -> DeviceRates:
-    """The rates for products of rows with [inner, wide], and heads of `head`."""
+    """The rates for products of rows with [inner, wide], and heads of `head`; without memory."""
     target = torch.device(device)
     with torch.inference_mode():
         attention, bandwidth = _attention_rate(wide, head, dtype, target), _bandwidth(target)
@@ -59,7 +61,6 @@ def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) 
         for rows in (MANY_ROWS, FEW_ROWS)
     )
     name = device_name(target)
-    memory = free_bytes().get("cuda:0" if target.type == "cuda" else "cpu", 0)
     threads = "" if target.type == "cuda" else f", {torch.get_num_threads()} thread(s)"
     words = (
         f"measured on this machine: {flops / 1e9:.0f} GFLOP/s in layers {wide} x {inner} of "
@@ -69,7 +70,7 @@ def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) 
     )
     return DeviceRates(
         THIS_MACHINE, f"this machine ({name}{threads})", flops, attention, bandwidth, layer, step,
-        memory, words, measured=True, few_flops=few,
+        0, words, measured=True, few_flops=few,
     )  # fmt: skip
 
 

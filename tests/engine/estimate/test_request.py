@@ -1,10 +1,14 @@
-"""Requests for an estimate."""
+"""Requests for an estimate: a prompt of unknown length, and this machine."""
 
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from engine.config.spec import RunSpec
+from engine.estimate import machine_rates
+from engine.estimate.devices import DeviceRates
+from engine.estimate.estimate import known_model
 from engine.estimate.request import EstimateRequest, estimate_spec
 
 SHAPE = "llada:layers=2,d=64,heads=1,ffn=64,vocab=1024"
@@ -22,3 +26,15 @@ def test_a_prompt_of_unknown_length_is_said_to_count_as_one_token(ids, given, co
     words = " ".join(found["assumed"])
     assert ("The prompt counts as one token" in words) == said
     assert found["exact"] != said
+
+
+def test_the_memory_of_this_machine_is_what_is_free_at_the_time(monkeypatch):
+    """Its rates are measured once, and models are loaded and released in between."""
+    rates = DeviceRates("this", "this", 1.0, 1.0, 1.0, 0.0, 0.0, 3, "", measured=True)
+    monkeypatch.setattr(machine_rates, "_measure", lambda *sizes: rates)
+    free = {"cpu": 5}
+    monkeypatch.setattr(machine_rates, "free_bytes", lambda: free)
+    found = [machine_rates.measure_this_machine(known_model(SHAPE), torch.float32)]
+    free["cpu"] = 7
+    found.append(machine_rates.measure_this_machine(known_model(SHAPE), torch.float32))
+    assert [one.memory for one in found] == [5, 7]
