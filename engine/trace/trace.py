@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -361,4 +362,4 @@ def _max_steps(spec: Mapping[str, Any]) -> int:
 def _plain(array: np.ndarray) -> list:
     if array.dtype.kind != "f":
         return array.ravel().tolist()
-    return [None if np.isnan(x) else x for x in array.ravel().tolist()]
+    return [x if math.isfinite(x) else None for x in array.ravel().tolist()]

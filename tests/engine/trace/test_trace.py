@@ -271,6 +271,14 @@ def test_json_has_no_nan():
     json.loads(trace.to_json(), parse_constant=pytest.fail)
 
 
+def test_json_has_no_infinity():
+    """A file may hold one where a run has none."""
+    trace, _ = traced(level="steps")
+    trace.arrays()["proposal_score"][:2] = -np.inf, np.inf
+    document = json.loads(trace.to_json(), parse_constant=pytest.fail)
+    assert document["arrays"]["proposal_score"]["data"][:2] == [None, None]
+
+
 def test_the_bytes_of_tokens_are_packed_once_and_again_if_there_are_more():
     """Views ask for the arrays hundreds of times, and a file may have a million tokens."""
     trace = traced()[0]
