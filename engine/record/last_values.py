@@ -32,6 +32,11 @@ def cosine_distance(a: Tensor, b: Tensor) -> Tensor:
     return 1 - (a * b).sum(-1) / norms
 
 
+def quantity_widths(info: ModelInfo) -> tuple[int, ...]:
+    """The numbers in a row's value of each quantity."""
+    return info.d_kv, info.d_kv, info.d_model, info.d_model, info.head_dim
+
+
 class LastValues:
     """The last values of one sequence in the recorded `cells`, of which it keeps all positions.
 
@@ -47,7 +52,7 @@ class LastValues:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        widths = (info.d_kv, info.d_kv, info.d_model, info.d_model, info.head_dim)
+        widths = quantity_widths(info)
         shape = (len(cells.layers), length)
         options: dict[str, Any] = {"dtype": dtype, "device": device}
         self.values = {

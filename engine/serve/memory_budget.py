@@ -22,6 +22,7 @@ from engine.models.loading.memory_estimate import (
     run_bytes,
     weights_bytes,
 )
+from engine.record.last_values import quantity_widths
 
 BFLOAT16_CAPABILITY = 8  # lowest major compute capability with native bfloat16
 
@@ -51,7 +52,10 @@ def plan_memory(
 
 
 def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
-    """Bytes of a spec's activations, caches and logits; guidance doubles the batch."""
+    """Bytes of a spec's activations, caches, logits and recorder; guidance doubles the batch.
+
+    Raises ValueError naming the field of the narrowing that does not fit the run.
+    """
     suffix = len(spec.suffix.encode())  # at most as many tokens
     run = RunInfo(
         info, 1, tokens, spec.gen_length, spec.block_length, guided=spec.cfg_scale > 0,
@@ -60,7 +64,25 @@ def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
     sites = make_policy(spec).sites(run)
     batch = 2 if spec.cfg_scale > 0 else 1
     rows = spec.block_length if info.block_causal else spec.gen_length
-    return run_bytes(info, dtype_of(spec), run.length, batch, sites, rows)
+    found = run_bytes(info, dtype_of(spec), run.length, batch, sites, rows)
+    return found + _recorder_bytes(spec, run)
+
+
+def _recorder_bytes(spec: RunSpec, run: RunInfo) -> int:
+    """Bytes of the values that a recorder holds during a step, one sequence of the run.
+
+    At level `layers` these are the last values of the recorded cells and those that the forward
+    computes, of all layers; at level `probe` also the ones before the step and the exact ones. A
+    captured forward keeps its own during the exact one.
+    """
+    if spec.record not in ("layers", "probe"):
+        return 0
+    info, widths = run.info, quantity_widths(run.info)
+    cells = spec.narrowing.cells(info.layers, run.length, run.answer_length, run.suffix_length)
+    last = len(cells.layers) * sum(widths[i] for i in cells.quantities)
+    computed = info.layers * sum(widths)
+    copies = 1 if spec.record == "layers" else 2
+    return copies * (last + computed) * run.length * dtype_of(spec).itemsize
 
 
 def held_bytes(models: Iterable[nn.Module]) -> Counter[str]:
