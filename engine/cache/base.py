@@ -293,6 +293,11 @@ class CachePolicy:
         """
         return None
 
+    @property
+    def shares_rows(self) -> bool:
+        """Whether the rows of a step follow from all sequences of a batch, which is then split."""
+        return False
+
     def can_commit(self, count: int) -> bool:
         """Whether every step allows `count` tokens of a block to be committed if so many remain."""
         return True

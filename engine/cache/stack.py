@@ -109,6 +109,11 @@ class Stack(CachePolicy):
         """Those of `window`."""
         return self.window.most_fills(grid)
 
+    @property
+    def shares_rows(self) -> bool:
+        """That of `window`."""
+        return self.window.shares_rows
+
     def can_commit(self, count: int) -> bool:
         """That of `window`."""
         return self.window.can_commit(count)

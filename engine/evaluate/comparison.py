@@ -19,7 +19,7 @@ from engine.bench.trial import run_once
 from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.events import RunFinished
-from engine.core.tables import markdown_table, marked, mean_agreement, percent
+from engine.core.tables import markdown_table, marked, mean_agreement, percent, percentage
 from engine.evaluate.exam import ExamResult, Questions, evaluate, resized, summarise
 from engine.evaluate.kept_accuracy import ANSWERS
 from engine.guider.model import Guider
@@ -194,7 +194,7 @@ def _speed_cells(row: Mapping[str, Any]) -> list[str]:
     text = speed["text_speed_up"]
     return [
         f"{speed['nfe']:.0f}", f"{speed['text_nfe']:.0f}", f"{speed['gflops_per_position']:.2f}",
-        f"{100 * speed['recomputed']:.0f} %", f"{speed['cache_bytes'] / 1e6:.1f} MB",
+        percentage(speed["recomputed"], 0), f"{speed['cache_bytes'] / 1e6:.1f} MB",
         f"{speed['ms_per_step']:.1f}", f"{speed['step_ratio']:.2f}x", f"{speed['speed_up']:.2f}x",
         "" if text is None else f"{text:.2f}x", f"{speed['tokens_per_s']:.0f}",
     ]  # fmt: skip

@@ -158,11 +158,12 @@ def split(job: Job) -> list[Job]:
     one may wait for the others. Otherwise each sequence gets a job of its own, and so it does if
     their blocks lie at different positions. If a policy reuses rows within layers, the first blocks
     of all sequences must also be computed in the same steps, since its refreshes count from there.
+    A batch is also split if the rows of a step follow from all its sequences.
     """
     batch, spec, policy = len(job.canvas), job.spec, job.make_policy()
     counts = job.unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1))
     in_step = counts is not None and spec.eos == "official" and policy.can_commit(max(counts))
-    together = job.aligned and not job.stops
+    together = job.aligned and not job.stops and not policy.shares_rows
     if isinstance(policy, Stack):
         together = together and job.fills_together
     if batch == 1 or (together and (in_step or policy.speedups.may_wait)):

@@ -146,7 +146,8 @@ class Denoiser:
         candidates = self._candidates(logits, view)
         commit, written = self._commit(candidates, view)
         decided = clock.mark()
-        results = HostCopy(written, commit.ids, candidates.confidence.float())
+        sure = candidates.confidence if commit.confidence is None else commit.confidence
+        results = HostCopy(written, commit.ids, sure.float())
         detail = job.spec.record != "off"
         guided = None if fills else job.unmasker.guider_report(detail)
         counter.guide(guided.flops if guided else 0)

@@ -55,11 +55,13 @@ class Commit:
     """The tokens that a step commits: a mask over `view.needs` and the ids, [B, n] each.
 
     `counts` [B] are the numbers of committed tokens, if they do not depend on (finite) logits.
+    `confidence` [B, n] is the probability of `ids`; None: that of the candidates.
     """
 
     mask: Tensor
     ids: Tensor
     counts: np.ndarray | None = None
+    confidence: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ SCORE_ALIASES: dict[str, Scalar] = {
     "maskgit_plus": "confidence",
     "topk_margin": "margin",
 }
+LEAST_ALG_TEMP = 1e-300  # scores divided by less than this overflow
 
 
 def propose(
@@ -54,7 +55,7 @@ def propose(
     values = _score(probabilities, confidence, score)
     if shaping is not None and shaping.alg_temp > 0:
         u = _uniform(real, 1, noise, real_host)[..., 0]
-        values = values.double() / shaping.alg_temp + _gumbel(u)
+        values = values.double() / max(shaping.alg_temp, LEAST_ALG_TEMP) + _gumbel(u)
     return Candidates(ids, confidence, values.masked_fill(~real, -torch.inf))
 
 

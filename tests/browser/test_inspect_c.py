@@ -114,8 +114,10 @@ def check_dllm(said, trace, prompt):
         "the prompt is refreshed every 25 steps; last at step 1, next at step 26."
     )
     assert said[25, 3, 2].startswith("Recomputed: the prompt is refreshed every 25 steps, and this")
-    refresh = "every 5 steps, and this step is one of them; last at step 6, next at step 16"
-    assert refresh in said[10, 4, prompt + 3]
+    assert said[10, 4, prompt + 3].endswith(
+        "every row of the answer is recomputed in this step; the whole answer is refreshed every 5 "
+        "steps, last at step 6, next at step 16."
+    )
     codes, bits = trace.arrays()["drift"][:, :, 1], trace.recompute_map()
     for step, layer, place in ((11, 3, 1), (12, 5, 9), (13, 7, 14), (22, 2, 6)):
         text, code = said[step, layer, prompt + place], codes[step, layer, prompt + place]

@@ -87,7 +87,7 @@ def test_reasons_hold_the_knobs_of_the_run_and_its_method(session, recorded):
     caches = session.catalog()["caches"]
     found = why(recorded("dllm_cache", prompt_interval=10), caches)
     assert any("the prompt is refreshed every 10 steps" in text for text in texts(found))
-    assert any("the answer is refreshed every 5 steps" in text for text in texts(found))
+    assert any("the whole answer is refreshed every 5 steps" in text for text in texts(found))
     assert not any("random" in text or "its K" in text for text in texts(found))
     found = why(recorded("dllm_cache", selector="random"), caches)
     assert any("drawn at random" in text for text in texts(found))
@@ -142,13 +142,39 @@ def test_every_reason_uses_known_conditions_and_placeholders(name):
             assert of in known or known == ANY, placeholder
 
 
+def said(name, true):
+    """The first reason of a method whose conditions hold if just these are true."""
+    return next(
+        reason.text
+        for reason in policies()[name].reasons
+        if all((word.lstrip("!") in true) != word.startswith("!") for word in reason.when.split())
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "true", "text"),
+    [
+        ("dare_o", "block answer refresh refresh:block recomputed", "a refresh is due"),
+        ("dllm_cache", "block answer reused again selector=random layer0_dense=true case2=code",
+         "was not drawn at random"),
+        ("dllm_cache", "block answer first_layer recomputed selector=v_cos case2=code",
+         "changed most"),
+        ("dllm_cache", "block answer refresh recomputed full", "every row of the answer"),
+        ("dllm_cache", "block answer reused refresh:prompt case2=paper selector=v_cos",
+         "the prompt alone"),
+        ("spa_cache", "prompt reused refresh:block kv_mode=sparse identifier=value",
+         "no row of the prompt"),
+        ("sub_block", "block answer recomputed", "the sub-block of the candidates"),
+    ],
+)  # fmt: skip
+def test_the_first_reason_that_holds_is_true(name, true, text):
+    assert text in said(name, set(true.split()))
+
+
 @pytest.mark.parametrize("name", ["frozen", "sub_block"])
 def test_a_commit_call_does_not_call_the_next_block_finished(name):
-    true = {"block", "answer", "reused", "again", "new_block"}
-    conditions = [reason.when.split() for reason in policies()[name].reasons]
-    holds = [all((w.lstrip("!") in true) != w.startswith("!") for w in one) for one in conditions]
-    said = policies()[name].reasons[holds.index(True)].text
-    assert said.startswith("this forward computes only rows before the current block")
+    text = said(name, {"block", "answer", "reused", "again", "new_block"})
+    assert text.startswith("this forward computes only rows before the current block")
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)

@@ -99,15 +99,15 @@ class D2Cache(CachePolicy):
         """All rows at a refresh, else the chosen ones."""
         self._weighing = not self._full(view.step + 1)
         rows = None
+        step, masked, chosen = self._chosen  # set by confidence_mask, which one branch alone calls
+        if step != view.step:
+            masked, chosen = view.masked_host, None
         if not self._full(view.step):
             needed = np.zeros_like(view.masked_host)
             rows = np.maximum(view.needs_host - self.run.info.logit_shift, 0)
             np.put_along_axis(needed, rows, True, 1)
-            step, chosen = self._chosen  # set by confidence_mask, which one branch alone calls
-            if step != view.step:
-                chosen = self.choose(view.masked_host, view.block)
-            rows = chosen | needed
-        self._masked_before = view.masked_host
+            rows = needed | (self.choose(masked, view.block) if chosen is None else chosen)
+        self._masked_before = masked
         if rows is None:
             return StepPlan()
         return StepPlan(upload_mask(rows, view.canvas.device), kind="partial")
@@ -134,7 +134,8 @@ class D2Cache(CachePolicy):
         self.flow = np.zeros((run.batch, run.length))
         self.visible = np.ones((run.batch, run.length), bool)
         self._pending: tuple[StepView, HostCopy] | None = None
-        self._chosen: tuple[int, np.ndarray] = -1, self._masked_before
+        # The step, its masks before a stop, and the rows chosen unless all are recomputed.
+        self._chosen: tuple[int, np.ndarray, np.ndarray | None] = -1, self._masked_before, None
 
     def can_commit(self, count: int) -> bool:
         """The masks of the current block are candidates before all others."""
@@ -142,10 +143,11 @@ class D2Cache(CachePolicy):
 
     def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """Every mask whose row is recomputed."""
-        if self._full(step):
+        chosen = None if self._full(step) else self.choose(masked, block)
+        self._chosen = step, masked, chosen
+        if chosen is None:
             return None if self._full(step + 1) else masked
-        self._chosen = step, self.choose(masked, block)
-        return masked & self._shifted(self._chosen[1], forward=True)
+        return masked & self._shifted(chosen, forward=True)
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """Start to copy the confidences and the roll-out to the host, for the next step."""

@@ -59,8 +59,8 @@ class Dare(CachePolicy):
     stackable_on = ("none", "prefix", "dual", "freecache", "frozen")
     reasons = (
         Reason("the first step has nothing to reuse", "first_step"),
-        Reason("every row is refreshed in this step: a refresh is due, or the cache "
-               "that DARE is stacked on refreshes its rows", "full"),
+        Reason("every row that enters this step is refreshed: a refresh is due, or the cache "
+               "that DARE is stacked on refreshes its rows", "refresh:block"),
         Reason("the query of its first head has drifted[ by {drift:q0}], no more than this layer's "
                "threshold[ of {fact:threshold}]", "!recomputed"),
         Reason("nothing is reused in layer {layer}", "no:threshold"),

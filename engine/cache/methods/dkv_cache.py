@@ -105,7 +105,7 @@ class DkvCache(CachePolicy):
         """All rows at a reload; else the rows of the block and after it that are not decoded."""
         if plan.kind == "full":
             return super().planned(view, plan)
-        later = view.block.stop < view.run.length
+        later = bool(view.masked_host[:, view.block.stop :].any())
         again = later or refreshes_within(view.block_step, self.reload_interval, view.steps_left)
         undecoded = slice(view.window_start, view.run.length)
         prompt, _, rest = window_kinds(view.regions, undecoded, reuse_kind(again))

@@ -81,11 +81,13 @@ class DllmCache(CachePolicy):
         Reason("layer 1 is recomputed for every row in every step",
                "prompt recomputed"),
         Reason("the prompt is refreshed[ {every:prompt_interval}]; {refreshes}", "prompt"),
-        Reason("the answer is refreshed {every:response_interval}, and this step is one of them; "
-               "{refreshes}", "refresh"),
+        Reason("every row of the answer is recomputed in this step" + TIMES, "refresh"),
         Reason("layer 1 is recomputed for every row in every step" + TIMES,
-               "first_layer recomputed"),
-        Reason("no row of the answer is recomputed between its refreshes" + TIMES, "reused"),
+               "first_layer recomputed layer0_dense=true"),
+        Reason("no row of the answer is recomputed between its refreshes" + TIMES,
+               "reused no:budget"),
+        Reason("no row of the answer is recomputed in a step that refreshes the prompt alone"
+               + TIMES, "reused refresh:prompt case2=paper"),
         Reason("the row was drawn at random, with {share:ffn:answer} of the answer" + TIMES,
                "recomputed selector=random"),
         Reason("the row was not drawn at random among {share:ffn:answer} of the answer" + TIMES,

@@ -66,7 +66,7 @@ class BlockCache(CachePolicy):
         if plan.kind == "full":
             return super().planned(view, plan)
         again = refreshes_within(view.block_step, self.refresh_interval, view.steps_left)
-        later = view.block.stop < view.run.length
+        later = bool(view.masked_host[:, view.block.stop :].any())
         return window_kinds(view.regions, self.window(view), reuse_kind(again or later))
 
     def window(self, view: StepView) -> slice:

@@ -133,7 +133,10 @@ class SubBlock(Frozen):
     paper = "arXiv 2509.26328"
     summary = "Keeps finished blocks, and computes only the sub-block that is being decoded."
     reasons = (
-        *REASONS,
+        REASONS[0],
+        Reason("this step computes the sub-block of the candidates, or the whole block at its "
+               "start and while the first position of the sub-block is masked", "block !reused"),
+        *REASONS[2:],
         Reason("the row belongs to another sub-block, whose keys and values are those of the last "
                "step that computed the whole block; {times}", "block reused"),
         Reason("the keys and values of finished blocks are final; {times}"),
@@ -170,6 +173,11 @@ class SubBlock(Frozen):
         if view.masked_host[:, first].any() or (first, stop) == (view.block.start, view.block.stop):
             return plan
         return replace(plan, rows=slice(first, stop), kind="partial")
+
+    @property
+    def shares_rows(self) -> bool:
+        """The rows of a step hold the candidates of all sequences."""
+        return True
 
     def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
         """The sub-block of the candidates is computed."""

@@ -97,6 +97,8 @@ class SpaCache(CachePolicy):
                "{every:refresh_interval}]; {refreshes}", "prompt reused kv_mode=dense"),
         Reason("the answer is refreshed {every:response_interval}, and this step is one of them; "
                "{refreshes}", "answer refresh"),
+        Reason("this step refreshes the answer, and no row of the prompt; {refreshes}",
+               "prompt refresh:block kv_mode=sparse"),
         Reason("layer 1 is recomputed for every row that enters the step",
                "first_layer recomputed kv_mode=dense"),
         *(reason for mode in ("dense", "sparse") for one in COMPARED.items()

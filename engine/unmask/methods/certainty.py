@@ -31,5 +31,7 @@ class Certainty(Unmasker):
         """Commit the best by confidence x density, as many as the schedule requires."""
         start = view.run.prompt_length
         weight = density(~view.masked[:, start:], self.sigma).gather(1, view.needs - start)
-        score = (candidates.score * weight).masked_fill(~view.real, -torch.inf)
+        scored = candidates.score > 0  # padding and ends that are ranked last keep their score
+        score = torch.where(scored, candidates.score * weight, candidates.score)
+        score = score.masked_fill(~view.real, -torch.inf)
         return self.commit_scheduled(replace(candidates, score=score), view)

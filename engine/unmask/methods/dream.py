@@ -121,7 +121,7 @@ class Dream(Quota):
         assert schedule is not None, "Dream has a schedule"
         step = view.block_index * schedule.steps
         step += schedule.step_number(view.block, view.block_step)
-        elapsed = step / (schedule.steps * len(run.grid))
+        elapsed = min(step / (schedule.steps * len(run.grid)), 1.0)  # a cache may limit steps
         offset = self.padding_penalty * math.log((1 - self.eps) * elapsed + self.eps)
         return {run.info.fill_id: offset}
 

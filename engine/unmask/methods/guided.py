@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
@@ -128,7 +129,9 @@ class Guided(Unmasker):
         cost = sum((verifier.reader.take_cost() for verifier in self._verifiers), GuiderCost())
         self._report = GuidanceReport(results.get(0), cost, logits)
         device = view.needs.device
-        return Commit(upload(mask, device), upload(ids, device))
+        chosen = upload(ids, device)
+        own = self._own_confidence(candidates, chosen)
+        return Commit(upload(mask, device), chosen, confidence=own)
 
     def end_of_text_rule(self, eos: str) -> str:
         """At least fill_safe, since a committed end of text ends the run."""
@@ -143,6 +146,14 @@ class Guided(Unmasker):
     def cached_bytes(self) -> int:
         """Bytes of the guider's keys and values."""
         return sum(verifier.reader.cache_bytes() for verifier in self._verifiers)
+
+    def _own_confidence(self, candidates: Candidates, ids: Tensor) -> Tensor | None:
+        """The model's probability of `ids` [B, n], some of which may be the guider's, or None."""
+        if self.fallback == "dlm":
+            return None
+        assert candidates.logits is not None, "guided unmaskers get logits"
+        own = upcast(candidates.logits).softmax(-1).gather(-1, ids[..., None])[..., 0]
+        return torch.where(ids == candidates.ids, candidates.confidence, own)
 
     def _drafts(
         self, candidates: Candidates, view: StepView

@@ -64,6 +64,12 @@ def test_they_do_so_at_other_settings(family, cache, knobs):
     assert np.array_equal(planned, did)
 
 
+@pytest.mark.parametrize("cache", ["prefix", "dual", "dkv_cache"])
+def test_nothing_is_planned_for_blocks_without_masks(cache):
+    planned, did = kinds("mha", cache=cache, fixed=tuple((place, 5) for place in range(8, 16)))
+    assert np.array_equal(planned, did)
+
+
 def test_the_plan_of_another_policy_differs():
     planned, _ = kinds("mha", cache="dual")
     _, did = kinds("mha", cache="prefix")

@@ -1,13 +1,16 @@
 """Certainty density, decoding with it, and the even schedule."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from engine.cache.calibration.density import density
+from engine.catalog import make_unmasker
 from engine.config.plan import quota
+from engine.unmask.base import Candidates
 from engine.unmask.schedule import even_tokens_due
 from tests.support.micro import LogitTap, make_spec, model_of, run
 
@@ -92,6 +95,21 @@ def test_eos_suppression_by_confidence_commits_every_position():
     spec = make_spec(unmasker="certainty", block_length=16, eos_suppress="confidence", steps=4)
     result = run(model_of("gqa"), spec)
     assert sorted(p for e in result.events for p in e.positions) == list(range(P, T))
+
+
+def test_ends_that_are_ranked_last_go_from_left_to_right():
+    """Their score is the lowest number, which a density would rank by its distance."""
+    rule = make_unmasker(make_spec(unmasker="certainty", knobs={"certainty.sigma": 1.0}))
+    rule.start(None, 4)
+    real = torch.ones(1, 4, dtype=torch.bool)
+    view = SimpleNamespace(
+        run=SimpleNamespace(prompt_length=2), masked=torch.tensor([[False] * 2 + [True] * 4]),
+        needs=torch.arange(2, 6)[None], real=real, real_host=real.numpy(), left=np.array([4]),
+        block=slice(2, 6), block_step=0,
+    )  # fmt: skip
+    score = torch.full((1, 4), torch.finfo(torch.float32).min)
+    found = rule.commit(Candidates(torch.ones(1, 4, dtype=torch.long), score, score), view)
+    assert found.mask.tolist() == [[True, False, False, False]]
 
 
 @pytest.mark.parametrize(("opened", "steps"), [(8, 4), (7, 3), (3, 5), (16, 1), (5, 5)])

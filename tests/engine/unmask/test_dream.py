@@ -199,3 +199,7 @@ def test_logits_that_are_not_numbers_end_the_run(alg):
                 run(model, spec)
         finally:
             model.norm.weight.copy_(norm)
+
+
+def test_an_order_temperature_of_almost_nothing_ranks_by_finite_scores():
+    assert proposals(3, 0.0, alg_temp=5e-324).score.isfinite().all()

@@ -131,6 +131,18 @@ def test_fallback_ar_commits_the_guiders_text():
     assert not np.array_equal(ran.ids, guided(model, logits_of, rule="top1").ids)
 
 
+def test_the_confidence_of_a_token_of_the_guider_is_its_own():
+    tap = LogitTap()
+    ran = guided(
+        model_without_stops(), rejects_all(VOCAB, MASK), recorder=tap, fallback="ar", rule="top1"
+    )
+    for event, (view, _, logits, _) in zip(ran.events, tap.steps, strict=True):
+        row = view.needs[0].tolist().index(int(event.positions[0]))
+        own = logits[0, row].softmax(-1)
+        assert event.confidence[0] == pytest.approx(float(own[int(event.ids[0])]), rel=1e-5)
+        assert int(own.argmax()) != int(event.ids[0])
+
+
 def drafted_token(model, ran, place):
     """The model's draft for the first mask after `place` tokens."""
     tap = LogitTap()

@@ -1,6 +1,6 @@
 """d2Cache: its roll-out, the rows it chooses, and the confidences it chooses by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +11,7 @@ from engine.cache.base import RunInfo
 from engine.cache.calibration.density import density
 from engine.cache.methods.d2_cache import D2Cache, nucleus
 from engine.core.rows import to_mask
+from engine.generate.loop import Denoiser, denoise
 from tests.compat.samplers import StaleD2Cache
 from tests.support import reference
 from tests.support.micro import (
@@ -20,6 +21,7 @@ from tests.support.micro import (
     make_info,
     make_prompts,
     make_spec,
+    micro_job,
     model_of,
     run,
     tapped,
@@ -219,3 +221,24 @@ def test_of_a_repeated_row_the_first_confidence_counts():
     view = SimpleNamespace(needs_host=np.array([[8, 10, 10]]))
     policy.end_step(view, torch.tensor([[0.25, 0.5, 0.75]]), torch.zeros(1, 3, dtype=torch.bool))
     assert policy.confidence[0, [8, 9, 10]].tolist() == [0.25, 0, 0.5]
+
+
+def test_masks_behind_a_stop_are_no_newest_tokens():
+    """The second step after the stop, and all later ones, do not compute every row behind it."""
+    spec = d2(k=2, block_length=16, gen_length=16, steps=16)
+    model, tap, seen = model_of("mha"), LogitTap(), {}
+    for number, event in enumerate(run(model, spec).events):
+        place = int(event.positions[0])
+        before = sum(position < place for position in seen)
+        behind = sum(position > place for position in seen)
+        if place - P - before > 4 and T - place - 1 - behind > 4:
+            break
+        seen[place] = int(event.ids[0])
+    token = int(event.ids[0])
+    assert token not in seen.values()
+    job = replace(micro_job(model, spec, recorder=tap), stops=((token,),))
+    list(denoise(Denoiser(job)))
+    later = tap.steps[number + 2 :]
+    assert later
+    for _, plan, *_ in later:
+        assert not fed(plan)[0, place + 2 :].all()

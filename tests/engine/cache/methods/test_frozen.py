@@ -306,3 +306,12 @@ def test_given_tokens_and_their_blocks():
         ran = run(model, replace(spec, cache="frozen"), make_prompts(tokens))
         assert np.array_equal(plain.ids, ran.ids)
         assert ran.ids[0, [tokens + 2, tokens + 3, tokens + 9]].tolist() == [7, 8, 9]
+
+
+def test_a_batch_is_split_if_its_sequences_share_the_rows_of_a_step():
+    """The sub-block that one sequence decodes would renew keys and values of the other."""
+    model, prompts = block_model_of("gqa", 8), make_prompts(8, 16)
+    shape = {"gen_length": 16, "block_length": 8, "steps": 16}
+    spec = make_spec(**shape, cache="sub_block", knobs={"sub_block.size": 2})
+    assert len(split(micro_job(model, spec, prompts))) == 2
+    assert len(split(micro_job(model, make_spec(**shape, cache="frozen"), prompts))) == 1
