@@ -52,7 +52,9 @@ def figure(
         subplot_titles=("Layer by step", "Each layer, over all steps"),
     )  # fmt: skip
     hover = "step %{x}, layer %{y}: %{z:.2%} of the evaluated rows"
-    out.add_trace(style.log_heat_map(_share(above, seen), TICKS, hover), 1, 1)
+    first = trace.steps_before
+    axes = style.FROM_ONE | {"x0": first + 1}
+    out.add_trace(style.log_heat_map(_share(above, seen), TICKS, hover, axes), 1, 1)
     out.add_trace(style.log_colour_bar("share of the evaluated rows", TICKS), 1, 1)
     numbers = np.arange(1, layers + 1)
     out.add_bar(
@@ -69,7 +71,7 @@ def figure(
             line={"color": "#d55e00", "dash": "dash"},
             hovertemplate="layer %{y}: budget %{x:.2f} %<extra></extra>",
         )  # fmt: skip
-    out.update_xaxes(style.rightwards("step", steps), row=1, col=1)
+    out.update_xaxes(style.rightwards("step", steps, first), row=1, col=1)
     out.update_xaxes({"title": {"text": "% of rows"}, "rangemode": "tozero"}, row=1, col=2)
     out.update_yaxes(style.downwards("layer", layers) | {"title": None})
     out.update_yaxes(title={"text": "layer"}, row=1, col=1)

@@ -38,20 +38,22 @@ def figure(
     """
     check_drift(trace, quantity)
     steps, layers, positions = trace.steps, trace.layers, len(trace.arrays()["canvas"])
+    before = trace.steps_before
     if (layer is None) == (step is None):
         raise ValueError("layer, step: give exactly one of them, as in layer=0 or step=0")
     if step is None:
         index = index_of("layer", layer, layers)
         check_kept(trace, "layer", index)
         plane = drift_of(trace, quantity, layers=slice(index, index + 1))[:, 0]
-        place, rows = f"layer {index + 1}", ("step", steps)
+        place, rows = f"layer {index + 1}", ("step", steps, before)
     else:
         index = index_of("step", step, steps)
         check_kept(trace, "step", index)
         plane = drift_of(trace, quantity, slice(index, index + 1))[0]
-        place, rows = f"step {index + 1}", ("layer", layers)
+        place, rows = f"step {before + index + 1}", ("layer", layers, 0)
     hover = f"position %{{x}}, {rows[0]} %{{y}}: {style.DRIFT_TITLE} %{{z:.2g}}"
-    out = go.Figure(style.log_heat_map(style.drifts(plane), style.DRIFT_TICKS, hover))
+    axes = style.FROM_ONE | {"y0": rows[2] + 1}
+    out = go.Figure(style.log_heat_map(style.drifts(plane), style.DRIFT_TICKS, hover, axes))
     out.add_trace(style.log_colour_bar(style.DRIFT_TITLE, style.DRIFT_TICKS))
     if step is None:
         out.add_trace(_unmasked(trace))
@@ -66,7 +68,8 @@ def _unmasked(trace: Trace) -> go.Scatter:
     when = trace.step_map()
     places = np.flatnonzero(when >= 0)
     return go.Scatter(
-        x=places + 1, y=when[places] + 1, mode="markers", name="token unmasked",
+        x=places + 1, y=trace.steps_before + when[places] + 1, mode="markers",
+        name="token unmasked",
         marker={"color": style.MARK, "size": 5, "line": {"color": "#1c1300", "width": 0.5}},
         showlegend=True, hovertemplate="position %{x}: unmasked in step %{y}<extra></extra>",
     )  # fmt: skip

@@ -41,7 +41,9 @@ def figure(trace: Trace, *, least: int = 1) -> go.Figure:
     )  # fmt: skip
     share = np.where(seen > 0, changed / np.maximum(seen, 1), np.nan)
     hover = "step %{x}, layer %{y}: %{z:.1%} of the rows computed again"
-    heat = style.linear_heat_map(share, "share of the rows", hover)
+    first = trace.steps_before
+    axes = style.FROM_ONE | {"x0": first + 1}
+    heat = style.linear_heat_map(share, "share of the rows", hover, axes)
     out.add_trace(heat, 1, 1)
     rows = seen.sum(1)
     out.add_bar(
@@ -50,7 +52,7 @@ def figure(trace: Trace, *, least: int = 1) -> go.Figure:
         marker={"color": "#0072b2"}, hovertemplate="layer %{y}: %{x:.2f} of "
         f"{active} experts changed<extra></extra>",
     )  # fmt: skip
-    out.update_xaxes(style.rightwards("step", steps), row=1, col=1)
+    out.update_xaxes(style.rightwards("step", steps, first), row=1, col=1)
     out.update_xaxes({"title": {"text": "experts a row"}, "rangemode": "tozero"}, row=1, col=2)
     out.update_yaxes(style.downwards("layer", layers) | {"title": None})
     out.update_yaxes(title={"text": "layer"}, row=1, col=1)

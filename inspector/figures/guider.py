@@ -58,7 +58,8 @@ def figure(trace: Trace) -> go.Figure:
         rows=1, cols=2, shared_yaxes=True, column_widths=[0.75, 0.25], horizontal_spacing=0.03,
         subplot_titles=("Verdict: step by answer token", "Tokens accepted"),
     )  # fmt: skip
-    numbers = np.arange(1, steps + 1)
+    first = trace.steps_before
+    numbers = np.arange(steps) + first + 1
     for part in style.category_maps(cells, LOOKS, "answer token %{x}, step %{y}", numbers):
         out.add_trace(part, 1, 1)
     out.add_bar(
@@ -73,7 +74,7 @@ def figure(trace: Trace) -> go.Figure:
     )  # fmt: skip
     out.update_xaxes(style.rightwards("answer token", shown), row=1, col=1)
     out.update_xaxes(title={"text": "tokens"}, rangemode="tozero", row=1, col=2)
-    out.update_yaxes(style.downwards("step", steps) | {"title": None})
+    out.update_yaxes(style.downwards("step", steps, first) | {"title": None})
     out.update_yaxes(title={"text": "step"}, row=1, col=1)
     height = min(max(240 + 22 * steps, 420), 900)
     return style.finish(out, trace, "Agreement of the AR guider with each draft", height)

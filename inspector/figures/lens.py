@@ -63,7 +63,7 @@ def figure(trace: Trace, *, probe: int, of_pass: str = "run", of: str = "best") 
     ))  # fmt: skip
     out.update_xaxes(title={"text": "answer token"})
     out.update_yaxes(**style.downwards("layer", len(codes)))
-    step = int(arrays["probe_step"][index]) + 1
+    step = trace.steps_before + int(arrays["probe_step"][index]) + 1
     return style.finish(out, trace, f"Logit lens of {TEXTS[of_pass]}, step {step}", 480)
 
 

@@ -51,6 +51,7 @@ def figure(trace: Trace, *, quantity: str = "mean") -> go.Figure:
     by_site, running = found["share"], found["running"]
     share = by_site.mean(-1) if quantity == "mean" else by_site[:, :, SITES.index(quantity)]
     steps, layers = share.shape
+    first = trace.steps_before
     what = "mean of K, V and both outputs" if quantity == "mean" else QUANTITY_NAMES[quantity]
     titles = (
         "Region by step, planned above and done below",
@@ -61,32 +62,40 @@ def figure(trace: Trace, *, quantity: str = "mean") -> go.Figure:
         rows=3, cols=1, shared_xaxes=True, row_heights=[0.27, 0.43, 0.3], vertical_spacing=0.07,
         subplot_titles=titles,
     )  # fmt: skip
-    _add_kinds(out, found["planned"], found["done"], found["differs"])
+    _add_kinds(out, found["planned"], found["done"], found["differs"], first)
     hover = "step %{x}, layer %{y}: %{z:.1%} of the rows recomputed"
-    heat = style.linear_heat_map(share.T, "share of rows", hover, len=0.4, y=0.52)
+    axes = style.FROM_ONE | {"x0": first + 1}
+    heat = style.linear_heat_map(share.T, "share of rows", hover, axes, len=0.4, y=0.52)
     out.add_trace(heat.update(name="share"), 2, 1)
     out.add_scatter(
-        x=np.arange(1, steps + 1), y=running, row=3, col=1, mode="lines", name="recomputed so far",
+        x=np.arange(steps) + first + 1, y=running, row=3, col=1, mode="lines",
+        name="recomputed so far",
         line={"color": "#009e73", "width": 2}, showlegend=False,
         hovertemplate="step %{x}: %{y:.1f} % so far<extra></extra>",
     )  # fmt: skip
-    out.update_xaxes(style.rightwards("step", steps) | {"title": None})
+    out.update_xaxes(style.rightwards("step", steps, first) | {"title": None})
     out.update_xaxes(title={"text": "step"}, row=3, col=1)
     out.update_yaxes(style.downwards("layer", layers), row=2, col=1)
     out.update_yaxes({"title": {"text": "% so far"}, "range": [0, 100]}, row=3, col=1)
     return style.finish(out, trace, f"Refresh schedule, {what}", 760)
 
 
-def _add_kinds(out: go.Figure, planned: np.ndarray, done: np.ndarray, differs: np.ndarray) -> None:
-    """Add the kinds [S, 3] of both halves and a dot at each [step, region] of `differs`."""
-    first = planned if len(planned) else np.full(done.shape, NOT_RECORDED, np.uint8)
+def _add_kinds(
+    out: go.Figure, planned: np.ndarray, done: np.ndarray, differs: np.ndarray, first: int
+) -> None:
+    """Add the kinds [S, 3] of both halves and a dot at each [step, region] of `differs`.
+
+    Steps are numbered from `first` + 1.
+    """
+    above = planned if len(planned) else np.full(done.shape, NOT_RECORDED, np.uint8)
     names = [f"{half}: {region}" for half in ("planned", "done") for region in REGIONS]
-    codes = np.concatenate((first, done), 1).T
-    for part in style.category_maps(codes, LOOKS, "step %{x}, %{y}", names):
+    codes = np.concatenate((above, done), 1).T
+    for part in style.category_maps(codes, LOOKS, "step %{x}, %{y}", names, first):
         out.add_trace(part, 1, 1)
     if len(differs):
         out.add_scatter(
-            x=differs[:, 0] + 1, y=[names[3 + region] for region in differs[:, 1]], row=1, col=1,
+            x=differs[:, 0] + first + 1, y=[names[3 + region] for region in differs[:, 1]],
+            row=1, col=1,
             mode="markers", name="done differs from planned", marker={"color": style.MARK},
             hovertemplate="step %{x}, %{y} differs from planned<extra></extra>",
         )  # fmt: skip

@@ -54,7 +54,7 @@ def figure(
             "trace: no steps were compared, because the run did not end or did not record K and "
             "V; run it again"
         )
-    names, numbers = groups(trace), compared_steps(trace)["steps"] + 1
+    names, numbers = groups(trace), compared_steps(trace)["steps"] + trace.steps_before + 1
     index = index_of("layer", layer, trace.layers)
     check_kept(trace, "layer", index)
     shown = names[0] if group is None else group
@@ -70,7 +70,7 @@ def figure(
         hover = f"{text}: {style.DRIFT_TITLE} %{{z:.2g}}"
         out = go.Figure(style.log_heat_map(far, style.DRIFT_TICKS, hover, axes))
         out.add_trace(style.log_colour_bar(style.DRIFT_TITLE, style.DRIFT_TICKS))
-    ticks = style.numbered(int(numbers[-1]))
+    ticks = style.numbered(int(numbers[-1] - numbers[0]) + 1)
     out.update_xaxes(title={"text": "step"}, constrain="domain", **ticks)
     out.update_yaxes(title={"text": "step"}, autorange="reversed", scaleanchor="x", **ticks)
     out.update_yaxes(constrain="domain")

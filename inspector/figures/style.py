@@ -116,7 +116,11 @@ def colour_bar(
 
 
 def category_maps(
-    codes: np.ndarray, looks: Mapping[int, Look], hover: str, rows: Sequence[Any] | np.ndarray
+    codes: np.ndarray,
+    looks: Mapping[int, Look],
+    hover: str,
+    rows: Sequence[Any] | np.ndarray,
+    first: int = 0,
 ) -> Iterator[go.Heatmap | go.Scatter]:
     """The cells of each category that occurs, with an entry in the legend.
 
@@ -126,9 +130,10 @@ def category_maps(
         codes: category of each cell [rows, columns]; other codes than those of `looks` are blank.
         looks: how each category is drawn.
         hover: hover text before the name of the category, with `%{x}` and `%{y}` in it.
-        rows: coordinates of the rows; columns are numbered from 1.
+        rows: coordinates of the rows.
+        first: columns are numbered from `first` + 1.
     """
-    columns, places = np.arange(1, codes.shape[1] + 1), np.asarray(rows)
+    columns, places = np.arange(codes.shape[1]) + first + 1, np.asarray(rows)
     for code, look in looks.items():
         here = codes == code
         if not here.any():
@@ -180,15 +185,17 @@ def heading(title: str, trace: Trace) -> dict[str, Any]:
 
 
 def numbered(count: int) -> dict[str, Any]:
-    """Ticks of an axis that numbers `count` steps, layers or positions from 1: whole numbers."""
+    """Ticks of an axis that numbers `count` steps, layers or positions: whole numbers."""
     return {"dtick": 1} if count <= 20 else {}
 
 
-def downwards(name: str, count: int) -> dict[str, Any]:
-    """A vertical axis of the name `name` that numbers its cells from 1, the first at the top."""
-    return {"title": {"text": name}, "range": [count + 0.5, 0.5], **numbered(count)}
+def downwards(name: str, count: int, first: int = 0) -> dict[str, Any]:
+    """A vertical axis that numbers `count` cells from `first` + 1, the first at the top."""
+    ends = [first + count + 0.5, first + 0.5]
+    return {"title": {"text": name}, "range": ends, **numbered(count)}
 
 
-def rightwards(name: str, count: int) -> dict[str, Any]:
-    """A horizontal axis of the name `name` that numbers its cells from 1."""
-    return {"title": {"text": name}, "range": [0.5, count + 0.5], **numbered(count)}
+def rightwards(name: str, count: int, first: int = 0) -> dict[str, Any]:
+    """A horizontal axis of the name `name` that numbers `count` cells from `first` + 1."""
+    ends = [first + 0.5, first + count + 0.5]
+    return {"title": {"text": name}, "range": ends, **numbered(count)}

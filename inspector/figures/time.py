@@ -63,14 +63,16 @@ def _drawn(runs: list[tuple[Trace, str, Look]]) -> go.Figure:
         marks = {"color": colour, "symbol": symbol, "size": sizes}
         for column, values in ((1, took), (2, took.cumsum())):
             out.add_scatter(
-                x=np.arange(1, len(took) + 1), y=values.round(3), row=1, col=column,
+                x=np.arange(len(took)) + trace.steps_before + 1, y=values.round(3),
+                row=1, col=column,
                 text=[KINDS[kind] for kind in kinds], name=name, legendgroup=name,
                 showlegend=column == 1, mode="lines+markers" if column == 1 else "lines",
                 line={"color": colour, "dash": dash, "width": 2}, marker=marks,
                 hovertemplate="step %{x}, %{text}: %{y:.1f} ms",
             )  # fmt: skip
-    longest = max(trace.steps for trace, _, _ in runs)
-    return styled(out, "step").update_xaxes(range=[0.5, longest + 0.5])
+    first = min(trace.steps_before for trace, _, _ in runs)
+    last = max(trace.steps_before + trace.steps for trace, _, _ in runs)
+    return styled(out, "step").update_xaxes(range=[first + 0.5, last + 0.5])
 
 
 def _milliseconds(trace: Trace, name: str) -> np.ndarray:

@@ -15,6 +15,7 @@ from tests.inspector.figure_traces import (
     changed,
     dual,
     example,
+    named,
     narrow,
     plain,
     without_drift,
@@ -86,6 +87,42 @@ ERRORS = {
 def test_an_error_names_the_parameter_and_the_remedy(message):
     with pytest.raises(ValueError, match=message):
         ERRORS[message]()
+
+
+def branch(trace):
+    """A copy that continues a run after its step 6."""
+    copy = changed(trace)
+    copy.meta["steps_before"] = 6
+    return copy
+
+
+FIRST_STEPS = {
+    "drift": lambda: drift.figure(branch(dual()), layer=0).data[0].y0,
+    "dots of drift": lambda: min(
+        named(drift.figure(branch(dual()), layer=0), "token unmasked").y
+    ),
+    "similarity": lambda: similarity.figure(branch(plain()), layer=0).data[0].x[0],
+    "counts": lambda: counts.figure(branch(dual())).data[0].x0,
+    "kinds": lambda: schedule.figure(branch(dual())).data[0].x[0],
+    "shares": lambda: named(schedule.figure(branch(dual())), "share").x0,
+    "recomputed so far": lambda: named(
+        schedule.figure(branch(dual())), "recomputed so far"
+    ).x[0],
+    "guider": lambda: guider.figure(branch(example("methods/guided"))).data[0].y[0],
+    "time": lambda: time.figure(branch(example("a"))).data[0].x[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("first", FIRST_STEPS.values(), ids=FIRST_STEPS)
+def test_the_steps_of_a_branch_are_numbered_on_from_those_of_its_parent(first):
+    assert first() == 7
+
+
+def test_axes_and_titles_of_a_branch_have_the_numbers_of_its_steps():
+    steps = len(drift.figure(dual(), layer=0).data[0].z)
+    assert drift.figure(branch(dual()), layer=0).layout.yaxis.range == (steps + 6.5, 6.5)
+    assert counts.figure(branch(dual())).layout.xaxis.range == (6.5, steps + 6.5)
+    assert ", step 14: " in drift.figure(branch(dual()), step=7).layout.title.text
 
 
 def page(name):
