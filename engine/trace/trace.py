@@ -132,16 +132,30 @@ class Trace:
         """Whether the run's model attends block by block, on a grid from position 0 on."""
         return self.meta["model"].get("attention") == "block_causal"
 
-    def rows_in_sight(self) -> np.ndarray:
-        """The number of rows that enter each step without a cache, int32 [S].
+    @property
+    def commit_calls(self) -> np.ndarray:
+        """Whether a step only computed known rows for the cache (StepView.fills), bool [S].
 
-        Raises ValueError if the run's block length is unknown.
+        A run without a cache has no such step. Within its block it has the number of the next one.
+        """
+        block, within = (self.arrays()[name] for name in ("block", "block_step"))
+        calls = np.zeros(len(block), bool)
+        if self.block_causal:
+            calls[:-1] = (block[1:] == block[:-1]) & (within[1:] == within[:-1])
+        return calls
+
+    def rows_in_sight(self) -> np.ndarray:
+        """The number of rows, from the first, that each step attends to, int32 [S].
+
+        Without a cache so many enter the step. A commit call attends to no row of the block that it
+        comes before. Raises ValueError if the run's block length is unknown.
         """
         length, blocks = len(self.arrays()["canvas"]), self.arrays()["block"]
         if not self.block_causal:
             return np.full(len(blocks), length, np.int32)
         start, size = self._grid()
-        return np.minimum(start + size * (blocks.astype(np.int64) + 1), length).astype(np.int32)
+        seen = blocks.astype(np.int64) + ~self.commit_calls
+        return np.minimum(start + size * seen, length).astype(np.int32)
 
     @property
     def region_shift(self) -> int:

@@ -51,8 +51,9 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     `before` [T] marks answer tokens that were known before the first step. `revealed` [T] is the
     step that committed a position, -1 for none. `shared` positions of the first block hold tokens
     of the prompt. `sight` [S] is the number of rows, from the first, that a step attends to; of an
-    autoregressive run it is that of the whole canvas. `causal`: the run was decoded
-    autoregressively. `unmasker` is the name of its rule, empty if it has none. `narrowed`: the
+    autoregressive run it is that of the whole canvas. `shift` is the number of rows by which the
+    row whose logits give a token precedes it. `causal`: the run was decoded autoregressively.
+    `unmasker` is the name of its rule, empty if it has none. `narrowed`: the
     recorder left out layers, steps or positions. `quantities` names those whose drifts it kept.
     `lacks` names views that the run has no data for.
     """
@@ -76,6 +77,7 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "kinds": arrays["kind"],
         "rows": arrays["rows"],
         "sight": trace.rows_in_sight(),
+        "shift": int(trace.meta["model"].get("logit_shift") == 1),
         "narrowed": _narrowed(trace),
         "quantities": [QUANTITIES[i] for i in arrays["recorded_quantity"].tolist()],
         "causal": rule == "autoregressive",

@@ -35,7 +35,8 @@ def queries(trace: Trace) -> dict[str, Any]:
     - `counts` [L, 4, 2, bins]: number of rows by drift, first recomputed, then reused ones; `edges`
       are the borders of the bins;
     - `reuse` [L, 4]: share of rows reused; with DARE of the rows whose queries were compared,
-      otherwise of all rows that a run without a cache computes, after the first step.
+      otherwise of all rows that a run without a cache computes, after the first step. Commit calls
+      are left out, because such a run makes none.
 
     Raises ValueError if the run has no drifts.
     """
@@ -93,13 +94,17 @@ def reuse_by_layer(trace: Trace) -> np.ndarray:
     """The array `reuse` of `queries`."""
     check(trace)
     arrays, layers = trace.arrays(), range(trace.layers)
+    counted = ~trace.commit_calls
     if dare_part(trace):
         plan = arrays["plan"]
-        return np.stack([reuse(layer_codes(trace, layer), plan[:, layer]) for layer in layers])
-    done = rows_done(trace, 0, len(arrays["canvas"]))[1:]
+        return np.stack(
+            [reuse(layer_codes(trace, layer)[counted], plan[counted, layer]) for layer in layers]
+        )
+    counted[:1] = False
+    done = rows_done(trace, 0, len(arrays["canvas"]))[counted]
     if not len(done):
         return np.full(done.shape[1:], np.nan, np.float32)
-    return (1 - done.sum(0) / trace.rows_in_sight()[1:].sum()).astype(np.float32)
+    return (1 - done.sum(0) / trace.rows_in_sight()[counted].sum()).astype(np.float32)
 
 
 def ages(fresh: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { CellMap } from "../src/inspect/cell_map.ts";
+import { NO_DATA } from "../src/inspect/codes.ts";
 import {
   COSINE_LOOKS,
   cosinesApart,
@@ -9,6 +11,8 @@ import {
   sharedSteps,
 } from "../src/inspect/differences.ts";
 import { commonSteps } from "../src/inspect/step_pairs.ts";
+import { laneCellWords } from "../src/inspect/views/drift_sides.ts";
+import { bytes } from "./inspected.ts";
 import { raceOf, steps } from "./races.ts";
 
 test("drifts are compared by their ratio, and those too small for the scale are equal", () => {
@@ -42,10 +46,29 @@ test("the colours of the legend are those of the values beside them", () => {
 });
 
 test("a ratio is told as how many times as large or small", () => {
-  assert.equal(ratioWords(1), "10 times as large in B");
-  assert.equal(ratioWords(-0.5), "3.2 times as small in B");
-  assert.equal(ratioWords(0.01), "about equal");
-  assert.equal(ratioWords(null), "not known in both lanes");
+  assert.equal(ratioWords(0.01, 0.1), "10 times as large in B");
+  assert.equal(ratioWords(0.032, 0.01), "3.2 times as small in B");
+  assert.equal(ratioWords(0.1, 0.101), "about equal");
+  assert.equal(ratioWords(0.1, NaN), "not known in both lanes");
+});
+
+test("a ratio of a drift that is too small for the scale is a bound", () => {
+  assert.equal(ratioWords(1e-6, 0.01), "at least 100 times as large in B");
+  assert.equal(ratioWords(0.01, 1e-6), "at least 100 times as small in B");
+  assert.equal(ratioWords(1e-6, 1e-5), "both too small to compare");
+  assert.match(RATIO_LOOKS.unit ?? "", /below 0\.0001 as 0\.0001$/);
+});
+
+test("the words of a joined cell are those of its own row, and of its own lane", () => {
+  const window = (from: number, to: number, factor: number): object => ({ from, to, factor });
+  const map = (rows: object, cells: number[], coarse: CellMap | null = null): CellMap => {
+    const facts = { rows, columns: window(0, 1, 1), by: "maximum" };
+    return new CellMap({ arrays: { cells: bytes([cells.length, 1], cells) }, facts }, coarse);
+  };
+  const fine = map(window(4, 6, 1), [NO_DATA, 0], map(window(0, 6, 3), [0, 0]));
+  assert.equal(laneCellWords(fine, 0, 0), "largest of 3 × 1 cells below 0.0001");
+  assert.equal(laneCellWords(fine, 4, 0), "not evaluated");
+  assert.equal(laneCellWords(fine, 6, 0), "not in this lane");
 });
 
 test("the steps that both lanes took are those of the whole run", () => {

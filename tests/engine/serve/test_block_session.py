@@ -80,8 +80,21 @@ def test_rows_beyond_the_block_are_neither_reused_nor_those_of_a_run_without_a_c
     assert metrics["rows"] < 0.8 * steps * length
     assert not reuse_by_layer(plain).any()
     assert cached.meta["metrics"]["rows_plain"] == metrics["rows_plain"]
-    share = 1 - cached.meta["metrics"]["rows"] / metrics["rows_plain"]
-    assert reuse_by_layer(cached) == pytest.approx(share, abs=0.1)
+    calls = cached.commit_calls
+    assert calls[0]
+    assert calls.sum() == cached.steps - plain.steps
+    assert not plain.commit_calls.any()
+    assert cached.rows_in_sight()[~calls].tolist() == plain.rows_in_sight().tolist()
+    done = cached.recompute_map()[~calls].sum((0, -1))
+    assert reuse_by_layer(cached) == pytest.approx(1 - done / plain.rows_in_sight().sum())
+
+
+def test_a_commit_call_attends_to_no_row_of_the_block_that_follows(session):
+    trace = recorded(session, spec_of(**SDAR, cache="frozen", record="layers"))
+    calls, done = trace.commit_calls, trace.recompute_map()
+    last = [int(np.flatnonzero(rows.any((0, 1))).max()) for rows in done[calls]]
+    assert (trace.rows_in_sight()[calls] - 1).tolist() == last
+    assert last == sorted(set(last))
 
 
 def test_an_approximate_cache_has_an_error_and_the_lesson_is_checked(session):

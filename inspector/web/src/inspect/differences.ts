@@ -9,6 +9,7 @@ const COSINES = 0.5; // and from -0.5 to 0.5
 export const MARKED_DECADES = Math.log10(2);
 export const MARKED_COSINE = 0.05;
 const LEAST = 1e-4; // smaller drifts count as this one, so that noise is no difference
+const SMALL = "below 0.0001 as 0.0001"; // what the numbers of a figure say of it
 
 /** The decades by which a drift of B is larger than one of A; null if one of them is unknown. */
 export function decadesApart(a: number, b: number): number | null {
@@ -28,7 +29,7 @@ export const RATIO_LOOKS: Looks = {
   colour: (decades) => puor(0.5 - decades / (2 * DECADES)),
   legend: {
     kind: "scale",
-    name: "drift of B ÷ drift of A",
+    name: `drift of B ÷ drift of A, ${SMALL}`,
     colour: (place) => puor(1 - place),
     ticks: [
       [0, "≤ 0.01"],
@@ -42,7 +43,7 @@ export const RATIO_LOOKS: Looks = {
       [puor(0.7), "at most half as large in B", "", "under"],
     ],
   },
-  unit: "drift of B / drift of A",
+  unit: `drift of B / drift of A, ${SMALL}`,
   blank: "not known in both lanes",
   plain: (decades) => Number((10 ** decades).toPrecision(4)),
 };
@@ -71,13 +72,19 @@ export const COSINE_LOOKS: Looks = {
   plain: (apart) => Number(apart.toPrecision(4)),
 };
 
-/** A difference in decades in words. */
-export function ratioWords(decades: number | null): string {
+/**
+ * How much larger or smaller a drift of B is than one of A, in words. If one of them is too small
+ * for the scale, only a bound of their ratio is known.
+ */
+export function ratioWords(a: number, b: number): string {
+  const decades = decadesApart(a, b);
   if (decades === null) return "not known in both lanes";
+  if (a < LEAST && b < LEAST) return "both too small to compare";
+  const bound = a < LEAST || b < LEAST;
   const times = 10 ** Math.abs(decades);
-  if (times < 1.05) return "about equal";
+  if (times < 1.05 && !bound) return "about equal";
   const text = times >= 10 ? times.toFixed(0) : times.toFixed(1);
-  return `${text} times as ${decades > 0 ? "large" : "small"} in B`;
+  return `${bound ? "at least " : ""}${text} times as ${b > a ? "large" : "small"} in B`;
 }
 
 /** The steps that both lanes took, counted with those before a branch: the first and the count. */

@@ -53,23 +53,30 @@ function pairOf(
   return a && b ? { a, b } : null;
 }
 
-/**
- * The codes of both lanes in a row of a map, NaN where a lane has no such row.
- *
- * A row is a common step if `rows` are steps, else a layer.
- */
-function codes(scene: Scene, rows: "step" | "layer", row: number, x: number): [number, number] {
+/** The row of a lane's map that is a row of the difference: a common step, or a layer. */
+function ownRow(scene: Scene, rows: "step" | "layer", row: number, name: LaneName): number {
   const { lanes } = scene.panel.inspector.store;
-  const code = (name: LaneName): number => {
-    const own = rows === "layer" ? row : scene.first + row - lanes[name].before;
-    return scene[name].at(own, x);
-  };
+  return rows === "layer" ? row : scene.first + row - lanes[name].before;
+}
+
+/** The codes of both lanes in a row of the difference, NaN where a lane has no such row. */
+function codes(scene: Scene, rows: "step" | "layer", row: number, x: number): [number, number] {
+  const code = (name: LaneName): number => scene[name].at(ownRow(scene, rows, row, name), x);
   return [code("a"), code("b")];
 }
 
+function driftsAt(
+  scene: Scene,
+  rows: "step" | "layer",
+  row: number,
+  x: number,
+): [number, number] {
+  const [a, b] = codes(scene, rows, row, x);
+  return [driftOf(a), driftOf(b)];
+}
+
 function apartAt(scene: Scene, rows: "step" | "layer", row: number, x: number): number | null {
-  const [a, b] = codes(scene, rows, row, x).map(driftOf);
-  return decadesApart(a, b);
+  return decadesApart(...driftsAt(scene, rows, row, x));
 }
 
 /** The drift of a code; NaN if it is unknown, also where the lane has no such row. */
@@ -77,8 +84,10 @@ function driftOf(code: number): number {
   return Number.isNaN(code) ? NaN : DRIFT[code];
 }
 
-function codeWords(code: number): string {
-  return Number.isNaN(code) ? "not in this lane" : driftText(code);
+/** The drift of a cell of a map; a cell that stands for several says so. */
+export function laneCellWords(map: CellMap, row: number, x: number): string {
+  const code = map.at(row, x);
+  return Number.isNaN(code) ? "not in this lane" : map.words(row, x) + driftText(code);
 }
 
 function shared(
@@ -98,9 +107,9 @@ function shared(
 }
 
 function cellWords(scene: Scene, rows: "step" | "layer", row: number, x: number): string {
-  const [a, b] = codes(scene, rows, row, x).map(codeWords);
-  const joined = scene.a.words(rows === "layer" ? row : 0, x);
-  return `${joined}A ${a}, B ${b}, ${ratioWords(apartAt(scene, rows, row, x))}`;
+  const words = (name: LaneName): string =>
+    laneCellWords(scene[name], ownRow(scene, rows, row, name), x);
+  return `A ${words("a")}, B ${words("b")}, ${ratioWords(...driftsAt(scene, rows, row, x))}`;
 }
 
 /** The common step of the cursor, within the steps that both lanes took. */

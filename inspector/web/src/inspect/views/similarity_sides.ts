@@ -65,7 +65,7 @@ export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): vo
     several: "mean",
     words: (x, y) => {
       const [one, other] = drifts(x, y);
-      const ratio = linear ? "" : `, ${ratioWords(apart(x, y))}`;
+      const ratio = linear ? "" : `, ${ratioWords(one, other)}`;
       return `${pair.what}, step ${tick(y)} and step ${tick(x)}: A ${cosineText(one)}, B ${cosineText(other)}${ratio}`;
     },
     pick: (_, y, pin) => panel.pick({ step: steps[y].step - panel.lane.before }, pin),
