@@ -196,6 +196,28 @@ test("on the same canvas, the cause is what a lane reused, or the rules", () => 
   );
 });
 
+test("with shifted logits, the row before a token is the one that predicts it", () => {
+  const later: [number, number] = [1, 2];
+  const split = firstSplit(lane("a", [later, [0, 1]]), lane("b", [later, [0, 3]]));
+  const facts = factsOf({ a: [0xf8, 0x80], b: [0xf8, 0x40] });
+  const frame = { ...(facts.frames.a as Frame), shift: 1 };
+  facts.frames = { a: frame, b: frame };
+  const [, , mine, theirs] = splitLines(split, facts);
+  const which = "had recomputed the row before, which predicts this token, until then, out of 2";
+  assert.match(mine, new RegExp(`^Lane A ${which} .*: K 2, V 2, .*; nothing was reused\\.$`));
+  assert.match(theirs, new RegExp(`^Lane B ${which} .*: K 1, V 1, .*; the rest was reused\\.$`));
+});
+
+test("a commit call is no step that could have recomputed a row of the next block", () => {
+  const later: [number, number] = [1, 2];
+  const split = firstSplit(lane("a", [later, [0, 1]]), lane("b", [later, [0, 3]]));
+  const facts = factsOf({ a: [0x80, 0xf8], b: [0x80, 0xf8] });
+  const frame = { ...(facts.frames.a as Frame), sight: ints([2], [1, 5]) };
+  facts.frames = { a: frame, b: frame };
+  const [, , mine] = splitLines(split, facts);
+  assert.match(mine, /this row until then, out of 1 .*: K 1, V 1, .*; nothing was reused\.$/);
+});
+
 test("two lanes without plans are named in the plural", () => {
   const [a, b] = [lane("a", [[0, 1]]), lane("b", [[0, 2]])];
   for (const one of [a, b]) if (one.start) one.start.lacks = ["costs"];

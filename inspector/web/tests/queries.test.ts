@@ -2,8 +2,10 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { at } from "../src/inspect/arrays.ts";
 import { rowAges } from "../src/inspect/replay_slices/plans.ts";
+import { planOfLayer, type PlanBits } from "../src/inspect/plans.ts";
 import { layerLimit, mapLegend, thresholdWords } from "../src/inspect/query_words.ts";
-import { floats, planOf } from "./inspected.ts";
+import { useWords } from "../src/inspect/views/queries.ts";
+import { cutPart, floats, frame, ints, planOf } from "./inspected.ts";
 
 const [K, V, ATTENTION] = [0, 1, 2];
 const DATA = {
@@ -67,6 +69,14 @@ test("the sentence says where the threshold is from", () => {
 test("a DARE run without thresholds reuses nothing", () => {
   const words = thresholdWords({ ...DATA, threshold: null, aimed: null }, 0, null);
   assert.match(words, /^This run reuses nothing/);
+});
+
+test("a row that a step does not attend to is not reused", () => {
+  const plan = planOf((step, _, __, x) => step === 0 && x < 2);
+  const bits = cutPart<PlanBits>({ frame: frame(), plan }, planOfLayer(0, V));
+  const sight = ints([3], [4, 6, 6]);
+  const words = [0, 3, 4].map((position) => useWords(bits, { sight }, 0, position));
+  assert.deepEqual(words, ["recomputed", "reused", "not in sight"]);
 });
 
 const [POSITIONS, NEVER] = [6, 65535];

@@ -36,13 +36,14 @@ export function firstCounted(
 }
 
 /**
- * Shares of rows that were recomputed: by layer, in the steps that `name` says, and by step. A run of
- * one step has no shares by layer: it has nothing to reuse.
+ * Shares of rows that were recomputed: by layer, in the steps that `name` says, and by step, null in
+ * a step that attends to none of the rows. A run of one step has no shares by layer: it has nothing
+ * to reuse.
  */
 export interface Recomputed {
   name: string;
   layers: number[] | null;
-  steps: number[];
+  steps: (number | null)[];
 }
 
 /** The shares of rows that a method plans to recompute, by layer. */
@@ -124,14 +125,19 @@ export class DriftCounts {
 
   private countRecomputed(site: number): Recomputed {
     const { frame } = this;
-    const rows = Array.from(frame.sight.values, (sight) => sight - this.from);
+    const rows = Array.from(frame.sight.values, (sight) => Math.max(sight - this.from, 0));
     const done = rows.map((most, s) =>
       Array.from({ length: frame.layers }, (_, l) => at(this.data.done, s, l, site) / most),
     );
-    const { steps, name } = this.comparedSteps();
+    const compared = this.comparedSteps();
+    const steps = compared.steps.filter((s) => rows[s] > 0);
     const inLayer = (l: number): number => mean(steps.map((s) => done[s][l]));
     const layers = Array.from({ length: frame.layers }, (_, l) => inLayer(l));
-    return { name, layers: steps.length ? layers : null, steps: done.map(mean) };
+    return {
+      name: compared.name,
+      layers: steps.length ? layers : null,
+      steps: done.map((shares, s) => (rows[s] > 0 ? mean(shares) : null)),
+    };
   }
 
   /** The budget of the run's method; null if it has none. */

@@ -215,8 +215,9 @@ function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): str
       `Candidates of lane ${nameOf(lane)} for this token at step ${lane.stepNumber(token.row)}: ${best.join(", ")}.`,
     );
   }
-  const rows = plans && !frame.causal ? facts.token(lane.name, position) : null;
-  if (rows) lines.push(recomputedWords(lane, frame, token.row, position, rows));
+  const own = position - (frame.shift ?? 0); // the row whose logits give the token
+  const rows = plans && !frame.causal ? facts.token(lane.name, own) : null;
+  if (rows) lines.push(recomputedWords(lane, frame, token.row, own, rows));
   return lines;
 }
 
@@ -224,11 +225,11 @@ function recomputedWords(
   lane: Lane,
   frame: Frame,
   last: number,
-  position: number,
+  own: number,
   rows: TokenRows,
 ): string {
   const steps = Math.min(last + 1, frame.steps);
-  const inSight = frame.sight.values.subarray(0, steps).filter((sight) => position < sight);
+  const inSight = frame.sight.values.subarray(0, steps).filter((sight) => own < sight);
   const all = inSight.length * frame.layers;
   const done = SITE_WORDS.map((_, site) => {
     let count = 0;
@@ -237,5 +238,6 @@ function recomputedWords(
   });
   const counts = SITE_WORDS.map((name, site) => `${name} ${done[site]}`).join(", ");
   const rest = done.every((count) => count === all) ? "nothing was reused" : "the rest was reused";
-  return `Lane ${nameOf(lane)} had recomputed this row until then, out of ${all} times (once for each layer in each step): ${counts}; ${rest}.`;
+  const which = frame.shift ? "the row before, which predicts this token," : "this row";
+  return `Lane ${nameOf(lane)} had recomputed ${which} until then, out of ${all} times (once for each layer in each step): ${counts}; ${rest}.`;
 }

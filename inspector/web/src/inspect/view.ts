@@ -34,6 +34,10 @@ export interface Frame {
   rows: NdArray;
   /** The rows, from the first, that each step attends to. */
   sight: NdArray;
+  /**
+   * Rows by which the row whose logits give a token precedes it; older replay files do not say it.
+   */
+  shift?: number;
   /** Whether layers, steps or positions were not recorded. */
   narrowed: boolean;
   /** The quantities whose drifts were recorded; missing in older replay files, which have all. */

@@ -188,7 +188,7 @@ function drawCharts(panel: Panel, found: DriftCounts): void {
 function line(
   name: string,
   colour: string,
-  shares: readonly number[],
+  shares: readonly (number | null)[],
   end: number,
   first = 0,
 ): Series {

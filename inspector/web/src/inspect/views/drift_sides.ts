@@ -65,12 +65,7 @@ function codes(scene: Scene, rows: "step" | "layer", row: number, x: number): [n
   return [code("a"), code("b")];
 }
 
-function driftsAt(
-  scene: Scene,
-  rows: "step" | "layer",
-  row: number,
-  x: number,
-): [number, number] {
+function driftsAt(scene: Scene, rows: "step" | "layer", row: number, x: number): [number, number] {
   const [a, b] = codes(scene, rows, row, x);
   return [driftOf(a), driftOf(b)];
 }

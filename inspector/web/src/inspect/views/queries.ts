@@ -136,12 +136,22 @@ interface Drifts {
   plan: PlanBits;
 }
 
+/** What a step did with a row at the plan's site. */
+export function useWords(
+  plan: PlanBits,
+  { sight }: Pick<Frame, "sight">,
+  step: number,
+  position: number,
+): "recomputed" | "reused" | "not in sight" {
+  if (isDone(plan, step, 0, position)) return "recomputed";
+  return position < sight.values[step] ? "reused" : "not in sight";
+}
+
 function driftWords(scene: Scene, { map, plan }: Drifts, position: number, step: number): string {
-  const { limit, name } = scene;
+  const { limit, name, frame } = scene;
   const drift = map.words(step, position) + codeText(map.at(step, position));
   const against = limit === null ? "" : ` (threshold ${limit.toPrecision(2)})`;
-  const otherwise = position < scene.panel.frame.sight.values[step] ? "reused" : "not in sight";
-  const done = isDone(plan, step, 0, position) ? "recomputed" : otherwise;
+  const done = useWords(plan, frame, step, position);
   const place = placeWords(scene, position, step);
   return `${place}query drift ${drift}${against}; ${name} ${done}`;
 }
@@ -166,7 +176,7 @@ function driftsOf(scene: Scene): Drifts | null {
 }
 
 function drawDrifts(scene: Scene): void {
-  const { panel, site, layer, from, limit } = scene;
+  const { panel, frame, site, layer, from, limit } = scene;
   const figure = panel.figure("queries-drift");
   figure.root.classList.add("ds-wide");
   const found = driftsOf(scene);
@@ -184,7 +194,7 @@ function drawDrifts(scene: Scene): void {
     ...map.drawn(QUERY_COLOURS, from),
     about: { layer, quantity: "q0" },
     colour: (code) => QUERY_COLOURS[code],
-    under: (x, y) => !isDone(plan, y, 0, from + x),
+    under: (x, y) => useWords(plan, frame, y, from + x) === "reused",
     ...mapLegend(site, layer, limit, isWhole(panel.frame, "q0")),
     unit: "1 - cosine",
     plain: (code) => DRIFT[code],
@@ -251,7 +261,9 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
   const xs = placesOf(frame.layers);
   const ys = xs.map((x) => 100 * at(found.rows.reuse, x - 1, site));
   const aimed = data.aimed ? data.aimed.map((share) => 100 * share) : null;
-  const of = data.dare ? "the rows whose query was compared" : "all rows after the first step";
+  const of = data.dare
+    ? "the rows whose query was compared"
+    : "the rows that a run without a cache computes after the first step";
   const series: Series[] = [{ name: "reused", kind: "bars", colour: "#0072b2", xs, ys, wide: 0.7 }];
   if (aimed)
     series.push(
@@ -268,7 +280,8 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
     words: (x) => {
       const l = layerAt(x, frame.layers);
       const target = data.aimed ? `, target ${finePercent(data.aimed[l])}` : "";
-      return `Layer ${l + 1}: ${finePercent(ys[l] / 100)} reused${target}`;
+      const share = Number.isNaN(ys[l]) ? "no such row" : finePercent(ys[l] / 100) + " reused";
+      return `Layer ${l + 1}: ${share}${target}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
     leave: () => panel.pick(null, false),
