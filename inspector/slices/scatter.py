@@ -27,14 +27,14 @@ def scatter(trace: Trace, fields: Fields) -> Cut:
         known = ", ".join(f"{x} and {y}" for x, y in view.PAIRS)
         raise SliceError("y", f"this pair is not compared; choose from {known}")
     check(trace)
-    steps = trace.arrays()["drift_step"]
-    apart = int(np.diff(steps).min(initial=trace.steps)) if len(steps) > 1 else 1
+    apart = view.recorded_every(trace)
     if fields.has("layer"):
         joint = view.joint_counts(trace, *pair, fields.whole("layer", 0, trace.layers))
         return _found(view.binned(joint), view.correlations(joint), joint.sum(), apart)
     rows_held = trace.arrays()["drift"][:, :, 0].size
     every = apart * -(-rows_held // MAX_ROWS)
-    counts, stats, rows = view.of_pair(trace, *pair, slice(int(steps[0]), None, every))
+    start = int(trace.arrays()["drift_step"][0])
+    counts, stats, rows = view.of_pair(trace, *pair, slice(start, None, every))
     return _found(counts.sum(0), stats, rows, every)
 
 

@@ -61,6 +61,7 @@ def scatter(trace: Trace) -> dict[str, Any]:
     - `stats` float32 [P, L + 1, 3]: Pearson's r of the drifts, Pearson's r of their logarithms and
       Spearman's rank correlation, NaN if undefined; the last entry is for all layers together;
     - `rows` [P, L + 1]: number of rows counted;
+    - `every`: as `recorded_every` gives it;
     - `most`: the number of rows in a layer under plain decoding, recorded or not.
 
     Raises ValueError if the run has no drifts.
@@ -73,8 +74,15 @@ def scatter(trace: Trace) -> dict[str, Any]:
         "counts": packed(counts),
         "stats": packed(stats.astype(np.float32)),
         "rows": packed(rows.astype(np.int32)),
+        "every": recorded_every(trace),
         "most": (trace.steps - 1) * len(trace.arrays()["canvas"]),
     }
+
+
+def recorded_every(trace: Trace) -> int:
+    """The distance of the steps whose drifts were recorded; 1 if there are not two of them."""
+    steps = trace.arrays()["drift_step"]
+    return int(np.diff(steps).min()) if len(steps) > 1 else 1
 
 
 def of_pair(

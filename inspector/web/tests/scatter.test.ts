@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { rowsByBins } from "../src/inspect/replay_slices/drifts.ts";
+import { cutSlice } from "../src/inspect/replay_slices/index.ts";
 import { binSpan } from "../src/inspect/views/scatter.ts";
-import { ints } from "./inspected.ts";
+import { floats, ints } from "./inspected.ts";
 
 // Two pairs, two layers, two by two bins.
 const COUNTS = ints([2, 2, 2, 2], [1, 2, 3, 4, 10, 20, 30, 40, 5, 6, 7, 8, 0, 0, 0, 1]);
@@ -14,6 +15,20 @@ test("the rows of a layer are its own", () => {
 test("the rows of all layers are the sums, pair by pair", () => {
   assert.deepEqual(Array.from(rowsByBins(COUNTS, 0, null)), [11, 22, 33, 44]);
   assert.deepEqual(Array.from(rowsByBins(COUNTS, 1, null)), [5, 6, 7, 9]);
+});
+
+test("a replay file says which steps were counted, in one layer and in all", () => {
+  const scatter = {
+    pairs: [["v", "attn"]] as [string, string][],
+    counts: COUNTS,
+    stats: floats([1, 3, 3], new Array<number>(9).fill(0)),
+    rows: ints([1, 3], [5, 6, 11]),
+    every: 4,
+  };
+  for (const layer of [undefined, 1]) {
+    const query = { view: "scatter", x: "v", y: "attn", layer };
+    assert.equal(cutSlice({ scatter }, query).facts.every, 4);
+  }
 });
 
 test("the first bin begins at 0 and the last ends at 2", () => {

@@ -23,8 +23,14 @@ export interface Documents {
   schedule: { portion: NdArray };
   /** `counts`: [L, 4, 2, bins]. */
   queries: { counts: NdArray; reuse: NdArray };
-  /** [pairs, L, bins, bins], [pairs, L + 1, 3] and [pairs, L + 1]. */
-  scatter: { pairs: [string, string][]; counts: NdArray; stats: NdArray; rows: NdArray };
+  /** [pairs, L, bins, bins], [pairs, L + 1, 3] and [pairs, L + 1]; steps counted: every n-th. */
+  scatter: {
+    pairs: [string, string][];
+    counts: NdArray;
+    stats: NdArray;
+    rows: NdArray;
+    every: number;
+  };
   /** Codes of the lower triangle of pairs of compared steps [pairs, 2, L, groups]. */
   similarity: { codes: NdArray; steps: NdArray; groups: NdArray };
   error: ErrorDocument;

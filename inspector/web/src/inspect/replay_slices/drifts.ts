@@ -97,13 +97,13 @@ export const SCATTER: Cutters = {
   pair: {
     needs: ["scatter"],
     cut(documents, query) {
-      const { counts, stats, rows } = documents.scatter;
+      const { counts, stats, rows, every } = documents.scatter;
       const pair = pairIn(documents, query.x, query.y);
       const layer = query.layer === undefined ? null : numberIn(query, "layer");
       const [, , size] = counts.shape;
       const table = { shape: [size, size], values: rowsByBins(counts, pair, layer) };
       const found = { stats: ofPair(stats, pair, layer), rows: ofPair(rows, pair, layer) };
-      return sliceOf({ counts: table, ...found }, { every: 1 });
+      return sliceOf({ counts: table, ...found }, { every });
     },
   },
 };
