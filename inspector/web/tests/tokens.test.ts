@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { started } from "../src/race/lane.ts";
-import { cellState, describe } from "../src/race/tokens.ts";
+import { blocksOf, cellState, describe, placeAcross } from "../src/race/tokens.ts";
 import { END, raceOf, steps } from "./races.ts";
 
 const STOPS = new Set([END]);
@@ -22,6 +22,22 @@ test("a token is new at its step and then settled", () => {
 
 test("the first end-of-text token is the end, those after it are padding", () => {
   assert.deepEqual([state(2, END), state(3, END, 1)], ["end", "pad new"]);
+});
+
+test("an arrow key moves to the line below or above, where each block begins a line", () => {
+  const moved = (block: number, length: number, by: 1 | -1, places: number[]): number[] =>
+    places.map((place) => placeAcross(blocksOf({ length, block }), place, 8, by));
+  assert.deepEqual(moved(4, 12, 1, [1, 5, 9]), [5, 9, 9]);
+  assert.deepEqual(moved(4, 12, -1, [1, 5, 9]), [1, 1, 5]);
+  assert.deepEqual(moved(10, 20, 1, [1, 7, 9]), [9, 9, 11]);
+  assert.deepEqual(moved(10, 20, -1, [10, 14]), [8, 9]);
+});
+
+test("the first block leaves out the places that the prompt has of it", () => {
+  assert.deepEqual(blocksOf({ length: 5, block: 4, shared: 3 }), [
+    { from: 0, places: 1 },
+    { from: 1, places: 4 },
+  ]);
 });
 
 test("a given token is fixed", () => {

@@ -4,6 +4,9 @@ import { duration } from "../base/format.ts";
 import { cellText, quoted } from "../base/pieces.ts";
 import { Block, LONG_ANSWER } from "./blocks.ts";
 import { comparable, type Lane, type StartedLane, type Token } from "./lane.ts";
+import type { LaneStart } from "./messages.ts";
+
+const ARROWS = ["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp"];
 
 /** What the tokens of a lane are drawn with. */
 export interface GridDrawing {
@@ -27,11 +30,49 @@ export interface GridEvents {
   keys: (here: boolean) => void;
 }
 
+/** The tokens of a block: the place of the first, and their number. */
+export interface BlockPlaces {
+  from: number;
+  places: number;
+}
+
+/** The blocks of an answer in order; the first one may begin with tokens of the prompt. */
+export function blocksOf(start: Pick<LaneStart, "length" | "block" | "shared">): BlockPlaces[] {
+  const { length, block, shared = 0 } = start;
+  return Array.from({ length: Math.ceil((length + shared) / block) }, (_, i) => {
+    const from = Math.max(i * block - shared, 0);
+    return { from, places: Math.min((i + 1) * block - shared, length) - from };
+  });
+}
+
+/**
+ * The place in the line below (`by` 1) or above (-1) another place. A block begins with a line of its
+ * own, of `wide` tokens at most; a shorter line gives its last one. The ends of the answer stay.
+ */
+export function placeAcross(
+  blocks: readonly BlockPlaces[],
+  place: number,
+  wide: number,
+  by: 1 | -1,
+): number {
+  const lines = blocks.flatMap(({ from, places }) =>
+    Array.from({ length: Math.ceil(places / wide) }, (_, i) => ({
+      from: from + i * wide,
+      count: Math.min(wide, places - i * wide),
+    })),
+  );
+  const line = lines.findLastIndex(({ from }) => from <= place);
+  const to = lines.at(line + by);
+  if (!to || line + by < 0) return place;
+  return to.from + Math.min(place - lines[line].from, to.count - 1);
+}
+
 /** The cells of a lane's answer. */
 export class Grid {
   private lane: StartedLane | null = null;
   private cells: HTMLElement[] = [];
   private blocks: Block[] = [];
+  private places: BlockPlaces[] = [];
   /** For each cell, what it shows. */
   private keys: string[] = [];
   private selected: number | null = null;
@@ -67,7 +108,7 @@ export class Grid {
   build(lane: StartedLane): void {
     if (this.lane === lane) return;
     this.lane = lane;
-    const { length, block, shared = 0 } = lane.start;
+    const { length } = lane.start;
     this.keys = [];
     this.selected = this.pinned = null;
     this.cells = Array.from({ length }, (_, i) => {
@@ -75,8 +116,9 @@ export class Grid {
       cell.dataset.i = String(i);
       return cell;
     });
-    this.blocks = Array.from({ length: Math.ceil((length + shared) / block) }, (_, i) => {
-      const own = this.cells.slice(Math.max(i * block - shared, 0), (i + 1) * block - shared);
+    this.places = blocksOf(lane.start);
+    this.blocks = this.places.map(({ from, places }, i) => {
+      const own = this.cells.slice(from, from + places);
       return new Block(i, length > LONG_ANSWER, own);
     });
     this.box.replaceChildren(...this.blocks.map(({ root }) => root));
@@ -86,11 +128,9 @@ export class Grid {
   draw({ lane, frame, other, otherFrame, colour, folding }: GridDrawing): void {
     const end = lane.firstEnd(frame);
     const active = frame < lane.rows.length ? lane.rows[frame].block : -1;
-    const { block: size, length, shared = 0 } = lane.start;
     const compared = comparable(lane, other);
     this.blocks.forEach((block, index) => {
-      const from = Math.max(index * size - shared, 0);
-      const places = Math.min((index + 1) * size - shared, length) - from;
+      const { from, places } = this.places[index];
       const counts = {
         from,
         places,
@@ -179,16 +219,12 @@ export class Grid {
     if (last < 0) return null;
     if (key === "Home") return 0;
     if (key === "End") return last;
-    const wide = this.columns();
-    const moves: Record<string, number> = {
-      ArrowRight: 1,
-      ArrowLeft: -1,
-      ArrowDown: wide,
-      ArrowUp: -wide,
-    };
-    if (!(key in moves)) return null;
-    if (this.selected === null) return 0;
-    return Math.min(Math.max(this.selected + moves[key], 0), last);
+    const { selected } = this;
+    if (!ARROWS.includes(key)) return null;
+    if (selected === null) return 0;
+    if (key === "ArrowRight") return Math.min(selected + 1, last);
+    if (key === "ArrowLeft") return Math.max(selected - 1, 0);
+    return placeAcross(this.places, selected, this.columns(), key === "ArrowDown" ? 1 : -1);
   }
 
   private columns(): number {
