@@ -1,6 +1,7 @@
 """The page as built: private listeners, distinct ids, no torch, nothing started by an import."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from engine.serve.fair_queue import MAX_WAITING
 from inspector.handlers.page_handlers import RUNS
 from inspector.page.layout import build, launch_options
 from inspector.page.run_tab import FILES_AT_ONCE
+from inspector.static_files import template
 from tests.support.browser import ROOT
 
 
@@ -88,6 +90,15 @@ def test_every_input_is_labelled(demo):
     for block in demo.blocks.values():
         if type(block).__name__ in ("Slider", "Number", "Dropdown", "Textbox", "Checkbox", "File"):
             assert block.label
+
+
+@pytest.mark.parametrize("name", ["batch", "advice"])
+def test_progress_that_changes_all_the_time_is_in_no_live_region(name):
+    state, spoken = (
+        re.search(rf"<p [^>]*data-{name}-{part}>", template(name))[0] for part in ("state", "spoken")
+    )
+    assert "role=" not in state
+    assert 'role="status"' in spoken
 
 
 def test_a_text_model_offers_no_image(demo):

@@ -1,3 +1,4 @@
+import { Announcer, taskNews } from "../base/announcer.ts";
 import type { Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { make, part, reachable, write } from "../base/dom.ts";
@@ -16,6 +17,7 @@ const HELD = "driftscope-search"; // in the session's storage: the id of the sea
 export class AdvicePart {
   private readonly root: HTMLElement;
   private readonly focus: Focus;
+  private readonly announcer: Announcer;
   private progress: SearchProgress | null = null;
   private advice: Advice | null = null;
   private readonly figure = new Figure("advice-front", () => ({
@@ -25,6 +27,9 @@ export class AdvicePart {
   constructor(private readonly component: Component) {
     this.root = part(component.element, "[data-advice]");
     this.focus = new Focus(this.root, taskKeys("advice"));
+    this.announcer = new Announcer(this.find("spoken"), () =>
+      taskNews(this.progress?.state ?? "", this.find("state").textContent),
+    );
     this.find("front").append(this.figure.root);
     this.find("race-chosen").addEventListener("click", () => {
       if (this.advice?.chosen) this.race(this.advice.chosen.name);
@@ -65,6 +70,7 @@ export class AdvicePart {
     this.root.dataset.state = progress.state;
     this.root.dataset.runs = String(progress.runs);
     write(this.find("state"), stateWords(progress));
+    this.announcer.announce();
     const bar = this.find<HTMLProgressElement>("bar");
     bar.hidden = !progress.total || progress.state !== "running";
     bar.max = Math.max(progress.total, 1);

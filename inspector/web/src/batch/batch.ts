@@ -1,3 +1,4 @@
+import { Announcer, taskNews } from "../base/announcer.ts";
 import { answering, type Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { part, reachable, write } from "../base/dom.ts";
@@ -32,6 +33,7 @@ interface Recordings {
 export class Batch {
   private readonly root: HTMLElement;
   private readonly focus: Focus;
+  private readonly announcer: Announcer;
   private progress: BatchProgress | null = null;
   private settings: Setting[] = [];
   private rows: Row[] = [];
@@ -48,6 +50,9 @@ export class Batch {
   constructor(private readonly component: Component) {
     this.root = part(component.element, "[data-batch]");
     this.focus = new Focus(this.root, taskKeys("batch"));
+    this.announcer = new Announcer(this.find("spoken"), () =>
+      taskNews(this.progress?.state ?? "", this.find("state").textContent),
+    );
     this.find("agreement").append(this.agreement.root);
     this.fillChoices();
     for (const [name, write_] of Object.entries(this.files()))
@@ -110,6 +115,7 @@ export class Batch {
     this.root.dataset.state = progress.state;
     this.root.dataset.done = String(progress.done);
     write(this.find("state"), stateWords(progress));
+    this.announcer.announce();
     const bar = this.find<HTMLProgressElement>("bar");
     bar.hidden = !progress.total;
     bar.max = Math.max(progress.total, 1);

@@ -1,12 +1,9 @@
-import { write } from "../base/dom.ts";
+import { Announcer, type News } from "../base/announcer.ts";
 import { noteWords, stateLabel } from "./head.ts";
 import { spokenWait } from "./progress.ts";
 import { chips } from "./report.ts";
 import type { Store } from "./store.ts";
 
-/** The least time between two announcements, in milliseconds: of progress, and of other news. */
-const PROGRESS_EVERY = 10_000;
-const NEWS_EVERY = 1000;
 /** States whose words change all the time. */
 const LASTING: readonly string[] = ["running", "lock", "gpu"];
 
@@ -20,29 +17,24 @@ export function sentences(parts: readonly string[]): string {
 
 /** Tells screen readers how the race stands, in a live region. */
 export class Speech {
-  private spokeAt = 0;
-  private state = "";
-  private due: ReturnType<typeof setTimeout> | undefined;
+  private readonly announcer: Announcer;
 
   constructor(
-    private readonly box: HTMLElement,
+    box: HTMLElement,
     private readonly store: Store,
     private readonly headline: () => string,
-  ) {}
+  ) {
+    this.announcer = new Announcer(box, () => this.news());
+  }
 
   /** Say how the race stands, now or, if it goes on, when the last words are long enough ago. */
   announce(): void {
-    const { store } = this;
-    const going = LASTING.includes(store.state) && this.state === store.state;
-    const wait = this.spokeAt + (going ? PROGRESS_EVERY : NEWS_EVERY) - performance.now();
-    clearTimeout(this.due);
-    if (store.live && wait > 0) {
-      this.due = setTimeout(() => this.announce(), wait);
-      return;
-    }
-    this.spokeAt = performance.now();
-    this.state = store.state;
-    write(this.box, this.words());
+    this.announcer.announce();
+  }
+
+  private news(): News {
+    const { state, live } = this.store;
+    return { state, lasting: LASTING.includes(state), over: !live, words: this.words() };
   }
 
   private words(): string {
