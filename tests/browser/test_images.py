@@ -53,7 +53,13 @@ def test_an_image_is_dropped_run_unfolded_and_pinned(race, tmp_path):
     board.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
-    assert "tiles, row 2, column 2" in strip.locator(".ds-strip-said").inner_text()
+    said = strip.locator(".ds-strip-said")
+    assert "tiles, row 2, column 2" in said.inner_text()
+    assert said.get_attribute("aria-live") == "polite"
+    strip.locator(".ds-strip-grid canvas").first.hover()
+    assert "whole image" in said.inner_text()
+    assert (said.get_attribute("role"), said.get_attribute("aria-live")) == (None, "off")
+    board.focus()
     page.keyboard.press("Enter")
     page.locator("#ds-race [data-inspect]").scroll_into_view_if_needed()
     page.wait_for_function(

@@ -1,5 +1,5 @@
 /** The images of a prompt: where their rows are, in words and as folded strips above the tokens. */
-import { isShortcut, make, part } from "../base/dom.ts";
+import { isShortcut, make, part, write } from "../base/dom.ts";
 import { number } from "../base/format.ts";
 import type { ImageMessage } from "./messages.ts";
 
@@ -57,6 +57,8 @@ export function stripTitle(image: ImageMessage, index: number): string {
 }
 
 type Pick = (position: number) => void;
+/** Writes which patch is read; screen readers say it only if it is meant to be said aloud. */
+type Say = (text: string, aloud: boolean) => void;
 
 /** The images of a lane, each folded to a line with its tile; the grids are drawn when it opens. */
 export class ImageStrips {
@@ -92,10 +94,13 @@ export class ImageStrips {
 
   private grids(image: ImageMessage, index: number): HTMLElement[] {
     const said = make("p", "ds-strip-said", "Point at a patch, or move to it with the arrow keys.");
-    said.setAttribute("role", "status");
+    const say: Say = (text, aloud) => {
+      said.setAttribute("aria-live", aloud ? "polite" : "off");
+      write(said, text);
+    };
     const boxes = gridsOf(image).map((grid) => {
       const figure = make("figure", "ds-strip-grid");
-      const board = new Board(image, index, grid, (text) => (said.textContent = text), this.pick);
+      const board = new Board(image, index, grid, say, this.pick);
       figure.append(make("figcaption", "", caption(grid)), board.canvas);
       return figure;
     });
@@ -117,16 +122,19 @@ class Board {
     private readonly image: ImageMessage,
     index: number,
     private readonly grid: Grid,
-    private readonly say: (text: string) => void,
+    private readonly say: Say,
     private readonly pick: Pick,
   ) {
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "application");
     const label = `Image ${index + 1}, ${grid.name}; arrow keys move, Enter pins`;
     this.canvas.setAttribute("aria-label", label);
-    this.canvas.addEventListener("pointermove", (event) => this.move(this.under(event)));
+    this.canvas.addEventListener("pointermove", (event) => {
+      const at = this.under(event);
+      if (at !== this.at) this.move(at, false);
+    });
     this.canvas.addEventListener("click", (event) => {
-      this.move(this.under(event));
+      this.move(this.under(event), true);
       this.pick(this.position);
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
@@ -156,17 +164,18 @@ class Board {
       ArrowUp: -columns,
     };
     const by = moves[event.key];
-    if (by !== undefined)
-      this.move(this.at === null ? 0 : Math.min(Math.max(this.at + by, 0), columns * rows - 1));
-    else if (event.key === "Enter") this.pick(this.position);
+    if (by !== undefined) {
+      const { at } = this;
+      this.move(at === null ? 0 : Math.min(Math.max(at + by, 0), columns * rows - 1), true);
+    } else if (event.key === "Enter") this.pick(this.position);
     else return;
     event.preventDefault();
   }
 
-  private move(at: number): void {
+  private move(at: number, aloud: boolean): void {
     this.at = at;
     const row = this.position - this.image.first;
-    this.say(`Position ${this.position + 1}: ${placeIn(this.image, row)}`);
+    this.say(`Position ${this.position + 1}: ${placeIn(this.image, row)}`, aloud);
     this.paint();
   }
 
