@@ -19,6 +19,7 @@ from inspector.page_data.tokens import answer_text, generation, stop_ids
 UNTIMED = ("layers", "probe")
 MAX_METRICS = 200  # of a trace file; a run has fewer
 DIGITS = 9  # that are significant in a metric which is no whole number
+EXACT = 2**53  # whole numbers beyond it are rounded by whoever reads JSON into doubles, as browsers
 
 
 def timed(trace: Trace) -> bool:
@@ -87,7 +88,7 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
 
     `expected` is the right answer to the prompt of the first lane, if it is known
     (`engine.config.answers`). The answer to another prompt is not judged, nor that of a run that
-    did not end by itself: it was cut off.
+    did not end by itself: it was cut off. In `numbers`, one beyond EXACT is a text.
     """
     both = [traces[lane] for lane in ("a", "b") if lane in traces]
     ended = [t.meta["reason"] == "done" for t in both]
@@ -112,7 +113,8 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
         "end_of_text": [end_of_text_rule(t) for t in both],
         "agreement": None, "first_divergence": None, "same_text": None,
         "forwards": [clean_metrics(t).get("forwards") for t in both],
-        "numbers": numbers, "expected": expected,
+        "numbers": [str(n) if n is not None and abs(n) > EXACT else n for n in numbers],
+        "expected": expected,
         "right": right,
         "same_answer": None,
         "apart": apart,
@@ -139,11 +141,12 @@ def summarise(traces: Mapping[str, Trace], expected: str | None) -> dict[str, An
 def _speedup(ms_a: float, ms_b: float, forwards: Sequence[float | None]) -> float | None:
     """The time of lane A over that of lane B.
 
-    None if each lane took a single forward, whose time varies too much from run to run, or beyond
-    the largest number, which JSON does not have.
+    None if each lane took a single forward, whose time varies too much from run to run, or if it is
+    too large or too small for a number.
     """
     found = ms_a / ms_b
-    return round(found, 3) if math.isfinite(found) and list(forwards) != [1, 1] else None
+    known = 0 < found < math.inf and list(forwards) != [1, 1]
+    return float(f"{found:.{DIGITS}g}") if known else None
 
 
 def _text_ms(trace: Trace, cost: tuple[int, float] | None) -> float | None:
@@ -164,6 +167,7 @@ def _agreement(a: list[int], b: list[int]) -> dict[str, Any]:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if isinstance(value, int):
-        return value if abs(value) <= sys.float_info.max else None
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, int) and abs(value) <= EXACT:
+        return value
+    finite = abs(value) <= sys.float_info.max
+    return float(f"{float(value):.{DIGITS}g}") if finite else None

@@ -311,6 +311,21 @@ def test_metrics_are_finite_numbers():
     assert compare.clean_metrics(trace) == {}
 
 
+def test_a_browser_reads_every_number_as_it_is():
+    trace = hand_made([1])
+    trace.meta["metrics"] = {"a": 2**53, "b": 2**53 + 1, "c": 10**400}
+    found = compare.clean_metrics(trace)
+    assert (found, type(found["b"])) == ({"a": 2**53, "b": 9.00719925e15, "c": None}, float)
+    texts = (f"It is {2**53}.", f"It is {2**53 + 1}.")
+    assert compare.summarise(answered(*texts), None)["numbers"] == [2**53, "9007199254740993"]
+
+
+@pytest.mark.parametrize(("a", "b", "ratio"), [(1, 30_000, 3.33333333e-05), (1e-300, 1e300, None)])
+def test_a_lane_that_is_far_slower_has_a_ratio_above_zero(a, b, ratio):
+    lanes = {"a": hand_made([1], total_ms=a), "b": hand_made([1], total_ms=b)}
+    assert compare.summarise(lanes, None)["speedup"] == ratio
+
+
 def replayed(documents):
     """What a page holds after some messages: rows, pieces and ends by lane."""
     held = {}

@@ -85,7 +85,8 @@ export interface Summary {
   text_forwards: (number | null)[];
   end_of_text: string[];
   expected: string | null;
-  numbers: (string | null)[];
+  /** The numbers that were answered; texts if they are too large for a number. */
+  numbers: (number | string | null)[];
   right: (boolean | null)[];
   agreement: number | null;
   first_divergence: number | null;

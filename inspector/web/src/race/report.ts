@@ -122,10 +122,10 @@ export function verdict(found: Summary): string {
   }
   const truth = expected === null ? "" : " (right: " + expected + ")";
   if (found.same_answer)
-    return a === null ? "same answer" : "same answer: " + a + judged(found, truth);
+    return a === null ? "same answer" : `same answer: ${a}${judged(found, truth)}`;
   if (a === null && b === null) return "no whole number in either answer" + truth;
   const shown = (place: number): string =>
-    (found.numbers[place] ?? "no whole number") + mark(found.right[place]);
+    `${found.numbers[place] ?? "no whole number"}${mark(found.right[place])}`;
   return "answers differ: A " + shown(0) + ", B " + shown(1) + truth;
 }
 
