@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { crc32 } from "node:zlib";
+import { attempt } from "../src/figures/export.ts";
 import { PAPER, retinted, VARIABLES, type Inks } from "../src/figures/inks.ts";
 import { withResolution } from "../src/figures/png.ts";
 import { wrapped } from "../src/figures/svg.ts";
@@ -10,6 +11,19 @@ import { figureRows, fileStem } from "../src/figures/table.ts";
 test("a file's name says run, lane, layer from 1, quantity and figure", () => {
   const about = { run: "1A2b3c4d5e6f", lane: "a", layer: 3, quantity: "v" };
   assert.equal(fileStem("drift-steps", about), "driftscope-1a2b3c4d-lane-a-layer-4-v-drift-steps");
+});
+
+test("a file that the browser cannot write is told, and one that it writes is not", async () => {
+  const told: string[] = [];
+  await attempt(
+    () => Promise.reject(new Error("too large")),
+    () => told.push("png"),
+  );
+  await attempt(
+    () => undefined,
+    () => told.push("svg"),
+  );
+  assert.deepEqual(told, ["png"]);
 });
 
 test("what is not known is left out of a file's name", () => {

@@ -87,6 +87,15 @@ function drawHeat(sheet: Sheet, spec: HeatSpec, layout: Layout): void {
   drawHeatFront(sheet, spec, box);
 }
 
+/** Write a file, and call `fail` if the browser cannot, as for a picture that is too large. */
+export async function attempt(take: () => unknown, fail: () => void): Promise<void> {
+  try {
+    await take();
+  } catch {
+    fail();
+  }
+}
+
 /** A drawing as the text of an SVG file. */
 export function svgText(root: SVGSVGElement): string {
   return new XMLSerializer().serializeToString(root);

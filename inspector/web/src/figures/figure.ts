@@ -1,7 +1,7 @@
 import { csv, save } from "../base/download.ts";
 import { isShortcut, make, write } from "../base/dom.ts";
 import { isWhole } from "./cells.ts";
-import { paperFigure, pngBlob, svgText, WIDTHS } from "./export.ts";
+import { attempt, paperFigure, pngBlob, svgText, WIDTHS } from "./export.ts";
 import { OncePerFrame } from "./frames.ts";
 import { Gestures } from "./gestures.ts";
 import { HeatState } from "./heat_state.ts";
@@ -103,7 +103,8 @@ export class Figure {
       const key = make("button", "ds-tool", label);
       key.type = "button";
       key.dataset.save = ending;
-      key.addEventListener("click", () => void take());
+      const fail = (): void => this.say(`The browser could not write the ${label} file.`, true);
+      key.addEventListener("click", () => void attempt(take, fail));
       row.append(key);
     }
   }
