@@ -227,12 +227,12 @@ def test_a_lesson_left_before_it_was_shown_opens_with_its_own_view(course):
 
 
 @contextmanager
-def late(page):
-    """Hold back the races that the page asks for in the block; they come at its end."""
+def late(page, asked="lesson"):
+    """Hold back the races (or what is `asked`) that the page asks for; they come at the end."""
     held, over = [], []
 
     def route(one):
-        if over or '"lesson"' not in one.request.post_data:
+        if over or f'"{asked}"' not in one.request.post_data:
             one.continue_()
         else:
             held.append(one)
@@ -262,6 +262,20 @@ def test_a_late_race_is_waited_for_and_comes_where_the_reader_is(course):
         assert answer(page, "1").startswith("The race of this lesson is not here yet.")
     at_lesson(page, "masks", "candidates")
     assert answer(page, "2").startswith("Not yet.")
+
+
+def test_a_late_verdict_is_not_said_of_another_answer(course):
+    page = at_lesson(course, "masks", "candidates")
+    number = page.locator("[data-lesson-number]")
+    with (
+        page.expect_response(lambda one: '"check"' in (one.request.post_data or "")),
+        late(page, "check"),
+    ):
+        number.fill("1")
+        page.locator("[data-lesson-check]").click()
+        number.fill("2")
+    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
+    assert page.locator("[data-lesson-verdict]").inner_text() == ""
 
 
 def test_no_race_is_shown_before_the_first_one_comes_and_the_reader_is_told_when(app, new_page):

@@ -75,6 +75,8 @@ export class Learn {
   private attention: Attention = "bidirectional";
   /** Races that were asked for; an answer to an earlier question is not shown. */
   private asked = 0;
+  /** Changes with the reader's answer; the verdict on an earlier one is not said. */
+  private given = 0;
 
   constructor(private readonly component: Component) {
     this.board = part(component.element, "[data-learn]");
@@ -99,7 +101,10 @@ export class Learn {
       void this.judge();
     });
     for (const name of ["lesson-number", "lesson-select"])
-      this.find(name).addEventListener("input", () => this.drawVerdict("ask", ""));
+      this.find(name).addEventListener("input", () => {
+        this.given++;
+        this.drawVerdict("ask", "");
+      });
     this.find("lesson-next").addEventListener("click", () => {
       const next = this.now && this.entries.at(this.entries.indexOf(this.now) + 1);
       if (next) void this.turnTo(next);
@@ -215,6 +220,7 @@ export class Learn {
 
   /** Keep what the reader leaves, unless the lesson's race was not shown yet. */
   private leave(): void {
+    this.given++;
     if (!this.now || this.start === null) return;
     const { cursor, name } = this.race.inspector;
     this.now.progress.place = {
@@ -350,6 +356,7 @@ export class Learn {
 
   private async judge(): Promise<void> {
     if (!this.now) return;
+    const turn = ++this.given;
     const { lesson, progress } = this.now;
     const field = lesson.answer === "choice" ? "lesson-select" : "lesson-number";
     const given = this.find<HTMLSelectElement | HTMLInputElement>(field).value.trim();
@@ -359,16 +366,12 @@ export class Learn {
     if (this.start === null) return this.drawVerdict("ask", this.unread ? UNREAD : READING);
     const { server } = this.component;
     const answered = await server.check(lesson.key, this.laneB, given, pinned).catch(() => null);
-    if (!this.shows(lesson)) return;
-    if (answered === null) return this.drawVerdict("ask", UNREAD);
+    const said = turn === this.given;
+    if (answered === null) return said ? this.drawVerdict("ask", UNREAD) : undefined;
     const verdict = JSON.parse(answered) as Verdict;
-    this.drawVerdict(verdict.right ? "yes" : "no", verdictWords(verdict));
+    if (said) this.drawVerdict(verdict.right ? "yes" : "no", verdictWords(verdict));
     if (verdict.right) progress.right = true;
     this.drawMarks();
-  }
-
-  private shows(lesson: Lesson): boolean {
-    return this.now?.lesson === lesson;
   }
 
   /** Replace what was said while the race was missing. */
