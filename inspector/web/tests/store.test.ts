@@ -28,6 +28,16 @@ test("the whole race replaces what there was", () => {
   assert.deepEqual(store.latest(), { a: 2, b: 0 });
 });
 
+test("the whole race of a paused run leaves it paused, and that of one that is over ends it", () => {
+  const store = raceOf(steps([0]), []);
+  store.take({ run: "run", state: "paused", lanes: {} });
+  const whole = raceNews(steps([0], [1]), []);
+  assert.equal(whole.state, "running");
+  store.take(store.asKnown(whole));
+  assert.deepEqual([store.state, store.latest().a], ["paused", 2]);
+  assert.equal(store.asKnown({ ...whole, state: "done" }).state, "done");
+});
+
 test("news of a later run leave the lanes as they are until it starts", () => {
   const store = raceOf(steps([0]), []);
   store.take({ run: "later", state: "loading", lanes: {} });

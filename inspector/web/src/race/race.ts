@@ -346,7 +346,10 @@ export class Race {
   /** Take a message of the server: a JSON text. If steps are missing, ask for the whole race. */
   async take(text: string): Promise<void> {
     const news = readJson(text) as News | null;
-    if (!news) return;
+    if (news) await this.takeNews(news);
+  }
+
+  private async takeNews(news: News): Promise<void> {
     this.queued = false;
     if (news.state === "starting") this.comeToLanes();
     const whole = this.store.take(news);
@@ -383,8 +386,10 @@ export class Race {
     this.asking = true;
     const answered = await this.component.server.replay(this.store.run).catch(() => "");
     this.asking = false;
-    const run = (readJson(answered) as News | null)?.run;
-    if (run === this.store.run && this.store.live) await this.take(answered);
+    const news = readJson(answered) as News | null;
+    const { store } = this;
+    const awaited = store.live && !store.pending && news?.run === store.run;
+    if (news && awaited) await this.takeNews(store.asKnown(news));
   }
 }
 

@@ -77,6 +77,15 @@ export class Store {
     return this.takeParts(news);
   }
 
+  /**
+   * The whole race, which was asked for because steps were missing, in the state that the page knows:
+   * the server's answer calls a race that goes on running, also if it waits or is paused.
+   */
+  asKnown(whole: News): News {
+    if (OVER.includes(whole.state)) return whole;
+    return { ...whole, state: this.state, wait: this.wait ?? undefined };
+  }
+
   /** Whether a message tells the end or the recording of a run that is no longer shown. */
   private ofEarlier(news: News): boolean {
     return !news.reset && news.run !== this.run && OVER.includes(news.state);
