@@ -24,6 +24,8 @@ export function alignWords(mode: Align, value: number): string {
 /** The replay bar: which frame of each lane is shown. */
 export class Transport {
   mode: Align = "time";
+  /** The alignment that the reader chose, also while a race without times cannot have it. */
+  private wanted: Align = "time";
   /** Whether the last frame is shown, also when more steps come. */
   follow = true;
   playing = false;
@@ -101,7 +103,7 @@ export class Transport {
   private align(mode: Align): void {
     this.hold();
     const before = this.frames();
-    this.mode = mode;
+    this.mode = this.wanted = mode;
     const series = this.store.series(mode);
     const places = this.store.started.map((lane, i) => momentOf(series[i], before[lane.name]));
     const furthest = Math.max(0, ...places.map(({ value }) => value));
@@ -173,6 +175,7 @@ export class Transport {
     this.playing = false;
     this.follow = true;
     part<HTMLOptionElement>(this.choice, '[value="time"]').disabled = !timed;
-    if (!timed && this.mode === "time") this.choice.value = this.mode = "step";
+    this.mode = !timed && this.wanted === "time" ? "step" : this.wanted;
+    this.choice.value = this.mode;
   }
 }

@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Transport } from "../src/race/transport.ts";
+import { raceOf, steps } from "./races.ts";
+
+/** A node of the replay bar that knows its value and hears its events. */
+class Part {
+  value = "time";
+  disabled = false;
+  textContent = "";
+  private readonly heard: Record<string, () => void> = {};
+  private readonly parts: Record<string, Part> = {};
+
+  querySelector(selector: string): Part {
+    return (this.parts[selector] ??= new Part());
+  }
+
+  addEventListener(name: string, act: () => void): void {
+    this.heard[name] = act;
+  }
+
+  setAttribute(): void {
+    // What is said of a value is not tested here.
+  }
+
+  choose(value: string): void {
+    this.value = value;
+    this.heard.change();
+  }
+}
+
+test("a race without times is aligned by step, and the next one again as the reader chose", () => {
+  const root = new Part();
+  const bar = new Transport(
+    root as unknown as HTMLElement,
+    raceOf(steps([0]), steps([1])),
+    () => undefined,
+  );
+  const choice = root.querySelector("[data-align]");
+  const modes = (): string[] =>
+    [false, true].map((timed) => {
+      bar.reset(timed);
+      assert.equal(choice.value, bar.mode);
+      return bar.mode;
+    });
+  assert.deepEqual(modes(), ["step", "time"]);
+  choice.choose("tokens");
+  assert.deepEqual(modes(), ["tokens", "tokens"]);
+});
