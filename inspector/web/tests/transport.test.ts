@@ -9,7 +9,7 @@ class Part {
   disabled = false;
   textContent = "";
   private readonly heard: Record<string, () => void> = {};
-  private readonly parts: Record<string, Part> = {};
+  private readonly parts: Partial<Record<string, Part>> = {};
 
   querySelector(selector: string): Part {
     return (this.parts[selector] ??= new Part());

@@ -5,16 +5,16 @@ import { imagePlace } from "../race/images.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
 import { recordWords } from "../race/report.ts";
 import type { Align, Store } from "../race/store.ts";
-import { unpack } from "./arrays.ts";
 import { Cursor, type Spot } from "./cursor.ts";
 import { CAUSAL, emptyViews, levelWords } from "./empty_views.ts";
-import { canRecord, type Ask, type Branch } from "./inspector_options.ts";
+import { canRecord, type Branch } from "./inspector_options.ts";
 import type { InspectorOptions, RecordWish } from "./inspector_options.ts";
 import { tellingStep } from "./opening.ts";
 import { Panel } from "./panel.ts";
 import { documentOf } from "./slice.ts";
 import { Slices } from "./slices.ts";
 import { Tabs } from "./tabs.ts";
+import { TimedDocuments } from "./timed_documents.ts";
 import { hasLevel, isMissing, type Frame, type View } from "./view.ts";
 import { card } from "./views/card.ts";
 import { HOME, VIEWS, type ViewName } from "./views/index.ts";
@@ -43,11 +43,9 @@ export class Inspector {
   seen = false;
   /** Changes whenever the documents change. */
   key = "";
-  private readonly ask: Ask;
   private readonly atRest: () => boolean;
   private readonly onMove: (spot: Readonly<Spot>) => void;
-  private readonly asked = new Map<string, Promise<Record<string, unknown>>>();
-  private readonly documents = new Map<string, Record<string, unknown>>();
+  private readonly documents: TimedDocuments;
   private readonly tabs: Tabs;
   private card: Panel | null = null;
   private readonly come = new OncePerFrame();
@@ -61,7 +59,7 @@ export class Inspector {
       options;
     this.root = root;
     this.store = store;
-    this.ask = ask;
+    this.documents = new TimedDocuments(ask, () => this.load());
     this.slices = new Slices({ source, onCome: () => this.come.run(() => this.draw()) });
     this.onMove = onMove;
     this.onBranch = onBranch;
@@ -171,25 +169,14 @@ export class Inspector {
     this.key = key;
     this.frames = {};
     this.placed = false;
-    this.asked.clear();
-    this.documents.clear();
+    this.documents.reset();
     this.slices.reset(this.store.run ?? "", version);
     this.load();
   }
 
   /** A document of a lane's timed run; `{missing: reason}` if it cannot be read. */
-  async fetch(lane: LaneName, name: string): Promise<Record<string, unknown>> {
-    const key = lane + "/" + name;
-    const asked = this.asked.get(key);
-    if (asked) return asked;
-    const documents = this.documents;
-    const version = this.key;
-    const coming = this.ask(this.store.run ?? "", lane, name)
-      .then((text) => unpack(JSON.parse(text) as Record<string, unknown>))
-      .catch(() => ({ missing: "The view could not be read; reload the page." }));
-    this.asked.set(key, coming);
-    void coming.then((found) => version === this.key && documents.set(key, found));
-    return coming;
+  fetch(lane: LaneName, name: string): Promise<Record<string, unknown>> {
+    return this.documents.fetch(this.store.run ?? "", lane, name);
   }
 
   /** Load the documents of the open view, and draw. */
@@ -256,7 +243,7 @@ export class Inspector {
 
   /** A document of a lane, once it is loaded; it may be `Missing`. */
   given(lane: LaneName, source: string): Record<string, unknown> | undefined {
-    return this.documents.get(lane + "/" + source);
+    return this.documents.given(lane, source);
   }
 
   /** A document of a lane as `Data`, once it is loaded and unless it is missing. */
