@@ -127,6 +127,9 @@ test("the CSV of joined cells names the first and the last of each, and what the
   ]);
   assert.deepEqual(first, ["3", "4", 1, 2, 10]);
   assert.deepEqual(last, ["7", "7", 1, 2, 30]);
+  const joined = "of the largest drifts of each lane";
+  const [compared] = figureRows({ ...specOf(new CellMap(JOINED)), several: "mean", joined });
+  assert.equal(compared.at(-1), `drift, ${joined}`);
 });
 
 test("the CSV of cells that are known one by one has one row for each", () => {

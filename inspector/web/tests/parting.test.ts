@@ -83,6 +83,7 @@ test("steps after the last one of a lane that was stopped do not part the lanes"
   const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]]])];
   b.end = laneEnd({ reason: "stopped" });
   assert.equal(parting(a, b), null);
+  assert.match(linesOf(a, b)[0], /the same tokens at each step that both took\.$/);
   b.end = null;
   assert.equal(parting(a, b), null);
 });

@@ -213,6 +213,21 @@ test("what can be recorded is told only where a server is", () => {
   assert.match(recordWords(store, timed, false), /^Not recorded: .* Record runs the same settings/);
 });
 
+test("lanes that are recorded in other ways are told one by one", () => {
+  const [off, layers] = [{ level: "off" as const }, { level: "layers" as const }];
+  assert.equal(
+    recordWords(finished(), { a: layers, b: off }, true),
+    "Recorded: plans and drift of every layer (lane A). Not recorded: this run has only the tokens and rows of each step (lane B).",
+  );
+  const narrow = { ...layers, narrowed: true };
+  assert.equal(
+    recordWords(finished(), { a: narrow, b: narrow }, true),
+    "Recorded: plans and the chosen part of the drift.",
+  );
+  const plans = { a: { level: "steps" as const } };
+  assert.match(recordWords(finished(), plans, true), /^Recorded: plans and candidates /);
+});
+
 test("a run that was stopped cannot be recorded, and the page says why", () => {
   const store = finished();
   store.state = "stopped";
@@ -281,7 +296,7 @@ test("a branch says where it begins, what was changed and what became of the cac
   assert.equal(
     branchWords(branched({ 1: 7, 3: -1 })),
     "Lane B continues lane A from before step 3, with answer token 2 changed to “seven”, answer token 4 masked again. " +
-      "It keeps the tokens that lane A had by then, but not its cache: the cache starts empty, so step 3 computes every row. " +
+      "It keeps the tokens that lane A had by then, but not its cache: the cache starts empty, so step 3 reuses nothing. " +
       "Times and forwards of lane B count from there.",
   );
   assert.equal(branchWords(finished()), "");

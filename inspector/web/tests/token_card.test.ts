@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { unrecordedWords } from "../src/inspect/row_reason.ts";
 import type { Row } from "../src/race/lane.ts";
-import { blankWords } from "../src/inspect/views/card.ts";
-import { ints } from "./inspected.ts";
+import { blankWords, countWords } from "../src/inspect/views/card.ts";
+import { bytes, ints } from "./inspected.ts";
 import { cardLeft } from "../src/race/token_card.ts";
 
 test("a card is centred under its cell, within the box", () => {
@@ -17,6 +17,15 @@ test("a cell of a token that a step does not see is not called reused", () => {
   const sight = ints([3], [4, 4, 6]);
   assert.equal(blankWords({ sight }, 5), "reused, or not in sight");
   assert.equal(blankWords({ sight }, 3), "reused");
+});
+
+test("a row is counted in the steps that attend to it", () => {
+  const token = { quantities: [], sites: bytes([3, 1], [0, 0, 3]) };
+  const frame = { steps: 3, sight: ints([3], [4, 4, 6]) };
+  const words = (position: number): string => countWords(frame, token, { layer: 0, position });
+  const counts = "K 1, V 1, attention 0, feed-forward 0";
+  assert.equal(words(5), `in layer 1, of 1 step with it in sight: ${counts}`);
+  assert.equal(words(3), `in layer 1, of 3 steps: ${counts}`);
 });
 
 const STEP: Row = { step: 4, block: 0, kind: 1, rows: 8, forwards: 1, left: 3, ms: 1, places: [] };

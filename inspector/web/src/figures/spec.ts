@@ -113,6 +113,8 @@ export interface HeatSpec extends BaseSpec {
   cells?: () => CellCodes;
   /** Which cells `cells` gives, if not all, or not one by one. */
   blocks?: CellBlocks;
+  /** What the value of joined cells is, for the CSV file, if it is not what `several` says. */
+  joined?: string;
   /** The only cells with data, if they are few: their columns, rows and values. */
   points?: readonly CellPoint[];
   /**

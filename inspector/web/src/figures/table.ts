@@ -30,7 +30,8 @@ function spansOf({ from, to, factor }: Joined, count: number): [number, number][
 /** Joined cells have one row, which names the first and the last cell on both axes. */
 function joinedRows(spec: HeatSpec, { x, y }: CellBlocks): CsvCell[][] {
   const [across, down] = [spec.x.name, spec.y.name];
-  const value = `${spec.unit || "value"}, ${severalOf(spec)} of the cells`;
+  const joined = spec.joined ?? `${severalOf(spec)} of the cells`;
+  const value = `${spec.unit || "value"}, ${joined}`;
   const rows: CsvCell[][] = [[across, "last " + across, down, "last " + down, value]];
   for (const [top, bottom] of spansOf(y, spec.y.count)) {
     for (const [left, right] of spansOf(x, spec.x.count)) {

@@ -77,7 +77,11 @@ function commitsOf(lane: Lane, step: number): Commit[] | null {
 
 /** The paragraphs about where the lanes part in time. */
 export function partingLines(found: Parting | null, a: Lane, b: Lane, facts: RunFacts): string[] {
-  if (!found) return ["In time, the lanes do not part: they commit the same tokens at each step."];
+  if (!found) {
+    const whole = [a, b].every(({ end }) => end?.reason === "done");
+    const steps = whole ? "each step" : "each step that both took";
+    return [`In time, the lanes do not part: they commit the same tokens at ${steps}.`];
+  }
   if (found.edits.length) {
     const changed = found.edits.map((edit) => {
       const to = edit.id < 0 ? "masked again" : `changed to ${quoted(b.pieces.get(edit.id))}`;

@@ -192,7 +192,7 @@ export function branchWords(store: Store): string {
   const first = a.before ? ` Lane A is itself a branch, from step ${a.before + 1}.` : "";
   return (
     `Lane B continues lane A from before step ${b.before + 1}${edited}. It keeps the tokens that lane A had by then, but not its cache: ` +
-    `the cache starts empty, so step ${b.before + 1} computes every row. Times and forwards of lane B count from there.${first}`
+    `the cache starts empty, so step ${b.before + 1} reuses nothing. Times and forwards of lane B count from there.${first}`
   );
 }
 
@@ -231,18 +231,20 @@ function foreignWords(store: Store): string {
   return visible(lanes.join(" "));
 }
 
+/** What the frame of a run says of its recording. */
+type Kept = Pick<Frame, "level"> & Partial<Pick<Frame, "narrowed">>;
+
 /**
- * What of a run is recorded, once its frame has come, and, unless the page is a replay file, how to
- * record more.
+ * What of the runs is recorded, once their frames have come, and, unless the page is a replay file,
+ * how to record more.
  */
 export function recordWords(
   store: Store,
-  frames: Partial<Record<LaneName, Pick<Frame, "level">>>,
+  frames: Partial<Record<LaneName, Kept>>,
   offline: boolean,
 ): string {
-  const levels = store.started.map((lane) => frames[lane.name]?.level);
   if (store.foreign) return "A lane was decoded by another engine, so it cannot be recorded here.";
-  const kept = keptWords(levels.find(Boolean));
+  const kept = keptOfLanes(store, frames);
   if (offline) return kept;
   if (store.started.length && !store.live && !store.recordable)
     return (kept + " Only whole runs can be recorded, and this one was not run to its end.").trim();
@@ -251,9 +253,23 @@ export function recordWords(
   return kept ? kept + " " + more : more;
 }
 
-function keptWords(level: Frame["level"] | undefined): string {
-  if (level === "layers") return "Recorded: plans and drift of every layer.";
+/** What is recorded of the lanes; of each one for itself if they differ. */
+function keptOfLanes(store: Store, frames: Partial<Record<LaneName, Kept>>): string {
+  const found = store.started.flatMap(({ name }) => {
+    const frame = frames[name];
+    return frame ? [{ name, words: keptWords(frame) }] : [];
+  });
+  if (new Set(found.map(({ words }) => words)).size < 2) return found.at(0)?.words ?? "";
+  return found
+    .map(({ name, words }) => words.replace(/\.$/, ` (lane ${name.toUpperCase()}).`))
+    .join(" ");
+}
+
+function keptWords({ level, narrowed }: Kept): string {
+  const drift = narrowed ? "the chosen part of the drift" : "drift of every layer";
+  if (level === "layers") return `Recorded: plans and ${drift}.`;
   if (level === "probe")
-    return "Recorded with probe: plans, drift, and the exact values at chosen steps.";
-  return level ? "Not recorded: this run has only the tokens and rows of each step." : "";
+    return `Recorded with probe: plans, ${drift}, and the exact values at chosen steps.`;
+  if (level === "steps") return "Recorded: plans and candidates of every step, without drift.";
+  return "Not recorded: this run has only the tokens and rows of each step.";
 }

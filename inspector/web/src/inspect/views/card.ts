@@ -67,7 +67,7 @@ function drawFacts(
     ["Position", positionWords(panel, position)],
     ["Unmasked", unmaskedWords(panel, position)],
   ];
-  if (token) facts.push(["Recomputed", countWords(frame, token, layer)]);
+  if (token) facts.push(["Recomputed", countWords(frame, token, { layer, position })]);
   else if (hasPlans(frame)) facts.push(["Recomputed", "reading …"]);
   panel.block("head", "dl", "ds-facts ds-wide").replaceChildren(...factNodes(facts));
 }
@@ -85,7 +85,8 @@ function positionWords(panel: Panel, position: number): string {
 function unmaskedWords({ frame, lane }: Panel, position: number): string {
   const place = position - frame.prompt;
   if (place < 0) return "prompt";
-  if (frame.before.values[position]) return "known before the first step";
+  if (frame.before.values[position])
+    return lane.start?.branch ? lane.knownWords(place) : "known before the first step";
   const revealed = frame.revealed.values[position];
   if (revealed < 0) return "not in this run";
   const sure = lane.at[place]?.sure ?? null;
@@ -95,9 +96,16 @@ function unmaskedWords({ frame, lane }: Panel, position: number): string {
   );
 }
 
-function countWords({ steps }: Frame, token: TokenRows, layer: number): string {
+/** How often the row of a token was recomputed in a layer, of the steps that attend to it. */
+export function countWords(
+  { steps, sight }: Pick<Frame, "steps" | "sight">,
+  token: TokenRows,
+  { layer, position }: Pick<RowCell, "layer" | "position">,
+): string {
   const counts = SITE_WORDS.map((name, site) => `${name} ${timesDone(token, steps, layer, site)}`);
-  return `in layer ${layer + 1}, of ${plural(steps, "step")}: ` + counts.join(", ");
+  const seen = sight.values.filter((rows) => position < rows).length;
+  const which = plural(seen, "step") + (seen < steps ? " with it in sight" : "");
+  return `in layer ${layer + 1}, of ${which}: ` + counts.join(", ");
 }
 
 function drawCandidates(panel: Panel, { step, position }: RowCell): void {

@@ -126,6 +126,7 @@ function drawSteps(scene: Scene): void {
   panel.bothFigure("drift-steps-difference").show({
     ...shared(scene, (x, step) => apartAt(scene, "step", step, x)),
     blocks: alike ?? largerBlocks(a, b, panel.frame.positions, count),
+    joined: "of the largest drifts of each lane",
     title: `Drift of ${QUANTITY_NAMES[quantity]} in layer ${layer + 1}, B compared with A: step by position`,
     key: ["sd", a.key, b.key].join(),
     y: { name: "step", count, tick: (step) => String(first + step + 1) },

@@ -98,9 +98,12 @@ function drawSteps({ panel, steps, probe, data }: Scene): void {
   );
   const predictions = plural(count, "prediction");
   const worst = tvText(Math.max(0, ...data.worst_tv.values));
+  const found = count
+    ? `${flipped} of ${predictions} had another most likely token than the exact pass; the largest total variation was ${worst}`
+    : "no token was predicted";
   write(
     panel.block("sum", "p", "ds-wide"),
-    `Over the ${plural(steps.length, "probed step")}, ${flipped} of ${predictions} had another most likely token than the exact pass; the largest total variation was ${worst}. The figures show the probed step nearest to the cursor.`,
+    `Over the ${plural(steps.length, "probed step")}, ${found}. The figures show the probed step nearest to the cursor.`,
   );
 }
 
