@@ -245,6 +245,16 @@ test("different canvases are counted", () => {
   );
 });
 
+test("canvases of different lengths differ, also if the known tokens are the same", () => {
+  const [a, b] = [lane("a", [[0, 1]]), lane("b", [[0, 2]])];
+  b.at.push(null);
+  const facts = factsOf({ a: [0xf8, 0xf8], b: [0xf8, 0xf8] });
+  assert.match(
+    splitLines(firstSplit(a, b), facts)[1],
+    /differed at this choice: A knew 0 of 4 answer tokens and B 0 of 5, and no value /,
+  );
+});
+
 test("rows that a step does not attend to are not reused", () => {
   const facts = factsOf({ a: [0xf8, 0xf0] });
   assert.equal(reusedBefore(facts, "a", 1), true);

@@ -103,6 +103,16 @@ test("a token that was changed by hand is where a branch parts", () => {
   ]);
 });
 
+test("lanes with answers of different lengths do not have the same canvas", () => {
+  const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]], [[1, 3]]])];
+  const { length } = b.at;
+  b.at.push(null);
+  assert.equal(
+    linesOf(a, b)[1],
+    `Before that step both lanes knew the same tokens, but A has ${length} answer tokens and B ${length + 1}, so they can part without any reuse.`,
+  );
+});
+
 test("the cause is what a lane reused, or else the rules", () => {
   const [a, b] = [lane("a", [[[0, 1]], [[1, 2]]]), lane("b", [[[0, 1]], [[1, 3]]])];
   const cause = (frames: RunFacts["frames"], spare?: SitePlan, where = "b"): string => {

@@ -129,7 +129,7 @@ function causeWords({ place, a, b }: Split, facts: RunFacts): string {
     return `The ${set[0]} of ${namesOf(byHand.map(({ lane }) => lane))} ${set[1]} set by hand.`;
   }
   const [mine, theirs] = [knownBefore(a), knownBefore(b)];
-  const same = mine.every((id, i) => id === theirs[i]);
+  const same = mine.length === theirs.length && mine.every((id, i) => id === theirs[i]);
   const canvas = same
     ? "Both lanes had the same canvas at this choice"
     : differingCanvas(mine, theirs);
@@ -161,9 +161,16 @@ function differingCanvas(
   theirs: readonly (number | null)[],
 ): string {
   const [a, b] = [mine, theirs].map((ids) => ids.filter((id) => id !== null).length);
-  const apart = mine.some((id, i) => id !== null && theirs[i] !== null && theirs[i] !== id);
+  const shared = Math.min(mine.length, theirs.length);
+  const apart = mine
+    .slice(0, shared)
+    .some((id, i) => id !== null && theirs[i] !== null && theirs[i] !== id);
+  const counts =
+    mine.length === theirs.length
+      ? `${plural(a, "answer token")} and B ${b}`
+      : `${a} of ${plural(mine.length, "answer token")} and B ${b} of ${theirs.length}`;
   return (
-    `The canvases of the lanes differed at this choice: A knew ${plural(a, "answer token")} and B ${b}` +
+    `The canvases of the lanes differed at this choice: A knew ${counts}` +
     (apart ? ", and some of these already differed after this token" : "")
   );
 }

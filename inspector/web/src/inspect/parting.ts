@@ -132,6 +132,9 @@ function earliestToken(a: Lane, b: Lane, { step }: Parting): string[] {
 }
 
 function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts): string {
+  const [a, b] = lanes.map(({ at }) => at.length);
+  if (a !== b)
+    return `Before that step both lanes knew the same tokens, but A has ${plural(a, "answer token")} and B ${b}, so they can part without any reuse.`;
   const same = "Before that step both lanes had the same canvas";
   const foreign = lanes.filter((lane) => lane.foreign);
   if (foreign.length) return `${same}. ${unsaidWords(foreign)} what was computed in it.`;
