@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { unrecordedWords } from "../src/inspect/row_reason.ts";
 import type { Row } from "../src/race/lane.ts";
-import { blankWords, countWords } from "../src/inspect/views/card.ts";
+import { blankWords, countWords, readToken } from "../src/inspect/views/card.ts";
 import { bytes, ints } from "./inspected.ts";
 import { cardLeft } from "../src/race/token_card.ts";
 
@@ -17,6 +17,15 @@ test("a cell of a token that a step does not see is not called reused", () => {
   const sight = ints([3], [4, 4, 6]);
   assert.equal(blankWords({ sight }, 5), "reused, or not in sight");
   assert.equal(blankWords({ sight }, 3), "reused");
+});
+
+test("a token whose rows could not be read says why, and one that is read waits", () => {
+  const missing = "It could not be read.";
+  assert.deepEqual(readToken({ slice: () => ({ missing }) }, 3), { token: null, lack: missing });
+  assert.deepEqual(readToken({ slice: () => undefined }, 3), { token: null, lack: null });
+  const facts = { quantities: [] };
+  const { token } = readToken({ slice: () => ({ arrays: {}, facts }) }, 3);
+  assert.deepEqual(token, facts);
 });
 
 test("a row is counted in the steps that attend to it", () => {

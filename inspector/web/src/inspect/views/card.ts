@@ -13,7 +13,8 @@ import type { RowCell } from "../planned_row.ts";
 import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { hasPlans, isWhole, type Frame, type View } from "../view.ts";
+import { documentOf } from "../slice.ts";
+import { hasPlans, isMissing, isWhole, type Frame, type View } from "../view.ts";
 import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -36,16 +37,16 @@ export const card: View = {
     const { inspector } = panel;
     const cell = { ...panel.spot, position };
     const plans = hasPlans(panel.frame);
-    const token = plans ? panel.part<TokenRows>(tokenRows(position)) : null;
-    drawFacts(panel, cell, token);
+    const { token, lack } = plans ? readToken(panel, position) : { token: null, lack: null };
+    drawFacts(panel, cell, token, lack);
     const why = panel.block("why", "p", "ds-why ds-wide");
     const reason = rowReason(inspector, lane, cell, (query) => panel.slice(query));
-    if (reason || !why.textContent) write(why, reason ?? "Reading …");
+    write(why, reason ?? "Reading …");
     drawCandidates(panel, cell);
     const figures = ["card-series", "card-map"].map((name) => panel.figure(name));
     for (const figure of figures) {
       figure.root.hidden = !plans;
-      if (!token) figure.wait(null);
+      if (!token) figure.wait(lack);
     }
     if (!token) return;
     drawSeries(panel, cell, token);
@@ -53,10 +54,22 @@ export const card: View = {
   },
 };
 
+/** What happened to a position; null while it is read (`lack` is null) or why it is missing. */
+export function readToken(
+  panel: Pick<Panel, "slice">,
+  position: number,
+): { token: TokenRows | null; lack: string | null } {
+  const found = panel.slice(tokenRows(position));
+  if (!found) return { token: null, lack: null };
+  if (isMissing(found)) return { token: null, lack: found.missing };
+  return { token: documentOf<TokenRows>(found), lack: null };
+}
+
 function drawFacts(
   panel: Panel,
   { step, layer, position }: RowCell,
   token: TokenRows | null,
+  lack: string | null,
 ): void {
   const { frame } = panel;
   const revealed = frame.revealed.values[position];
@@ -68,7 +81,7 @@ function drawFacts(
     ["Unmasked", unmaskedWords(panel, position)],
   ];
   if (token) facts.push(["Recomputed", countWords(frame, token, { layer, position })]);
-  else if (hasPlans(frame)) facts.push(["Recomputed", "reading …"]);
+  else if (hasPlans(frame)) facts.push(["Recomputed", lack === null ? "reading …" : "not read"]);
   panel.block("head", "dl", "ds-facts ds-wide").replaceChildren(...factNodes(facts));
 }
 
@@ -113,7 +126,6 @@ function drawCandidates(panel: Panel, { step, position }: RowCell): void {
   const known = hasPlans(panel.frame) && position >= panel.frame.prompt;
   const data = known ? panel.part<CandidateData>(candidatesOf(step)) : null;
   const row = data ? candidateRow(data, position) : -1;
-  if (known && !data) return;
   node.hidden = row < 0;
   if (!data || row < 0) return;
   const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
