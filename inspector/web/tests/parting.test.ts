@@ -179,6 +179,17 @@ test("small errors are not said to be none", () => {
   assert.equal(said(5e-5), "Lane A: no layer has an error above 0.0001 at that step.");
 });
 
+test("layers without a recorded error are not said to have none", () => {
+  const said = (...means: number[]): string => {
+    const ranked = rankedLayers(errors(means.map((mean) => [NONE, NONE, mean, NONE])), 0, ATTENTION);
+    return rankingWords(lane("a", []), ranked, ATTENTION);
+  };
+  assert.equal(said(NONE, NONE), "Lane A: no error was recorded at that step.");
+  assert.equal(said(NONE, 0), "Lane A: no recorded layer has an error at that step.");
+  assert.match(said(NONE, 0.5), /^Lane A: the first recorded layer with an error is layer 2;/);
+  assert.match(said(0.5, NONE), /^Lane A: the first layer with an error is layer 1;/);
+});
+
 test("the probe of a branch is found by the step of the whole run", () => {
   const data = PROBED;
   assert.equal(probeOf(data, lane("b", []), 2), 0);

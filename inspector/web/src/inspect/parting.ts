@@ -174,18 +174,21 @@ export function rankedLayers(
 /** Which layer of a lane caused its error in a probed step, in words. */
 export function rankingWords(lane: Lane, ranked: readonly LayerError[], site: number): string {
   const name = lane.name.toUpperCase();
+  const unknown = ranked.filter(({ means }) => means.every(Number.isNaN));
+  if (unknown.length === ranked.length) return `Lane ${name}: no error was recorded at that step.`;
   const noticed = ranked.filter(({ means }) => means.some((mean) => mean > NOTICED));
   if (!noticed.length) {
     const exact = ranked.every(({ means }) => means.every((mean) => !(mean > 0)));
-    const most = exact ? "no layer has an error" : "no layer has an error above 0.0001";
-    return `Lane ${name}: ${most} at that step.`;
+    const none = unknown.length ? "no recorded layer" : "no layer";
+    return `Lane ${name}: ${none} has an error${exact ? "" : " above 0.0001"} at that step.`;
   }
   const first = Math.min(...noticed.map(({ layer }) => layer));
   const [worst] = ranked;
   const most = Number.isNaN(worst.means[site])
     ? ""
     : ` The error of the ${SITE_OPTIONS[site][1]} is largest in layer ${worst.layer + 1}, ${worst.means[site].toPrecision(2)}.`;
-  return `Lane ${name}: the first layer with an error is layer ${first + 1}; later layers get its error as input and add their own.${most}`;
+  const which = unknown.some(({ layer }) => layer < first) ? "recorded layer" : "layer";
+  return `Lane ${name}: the first ${which} with an error is layer ${first + 1}; later layers get its error as input and add their own.${most}`;
 }
 
 /** What the exact pass predicted in the step where the lanes part. */
