@@ -181,7 +181,8 @@ test("small errors are not said to be none", () => {
 
 test("layers without a recorded error are not said to have none", () => {
   const said = (...means: number[]): string => {
-    const ranked = rankedLayers(errors(means.map((mean) => [NONE, NONE, mean, NONE])), 0, ATTENTION);
+    const found = errors(means.map((mean) => [NONE, NONE, mean, NONE]));
+    const ranked = rankedLayers(found, 0, ATTENTION);
     return rankingWords(lane("a", []), ranked, ATTENTION);
   };
   assert.equal(said(NONE, NONE), "Lane A: no error was recorded at that step.");

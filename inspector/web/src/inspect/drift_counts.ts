@@ -36,9 +36,9 @@ export function firstCounted(
 }
 
 /**
- * Shares of rows that were recomputed: by layer, in the steps that `name` says, and by step, null in
- * a step that attends to none of the rows. A run of one step has no shares by layer: it has nothing
- * to reuse.
+ * Shares of rows that were recomputed: by layer, in the steps that `name` says, and by step, null
+ * in a step that attends to none of the rows. A run of one step has no shares by layer: it has
+ * nothing to reuse.
  */
 export interface Recomputed {
   name: string;

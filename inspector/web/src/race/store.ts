@@ -78,8 +78,8 @@ export class Store {
   }
 
   /**
-   * The whole race, which was asked for because steps were missing, in the state that the page knows:
-   * the server's answer calls a race that goes on running, also if it waits or is paused.
+   * The whole race, which was asked for because steps were missing, in the state that the page
+   * knows: the server's answer calls a race that goes on running, also if it waits or is paused.
    */
   asKnown(whole: News): News {
     if (OVER.includes(whole.state)) return whole;

@@ -46,8 +46,8 @@ export function blocksOf(start: Pick<LaneStart, "length" | "block" | "shared">):
 }
 
 /**
- * The place in the line below (`by` 1) or above (-1) another place. A block begins with a line of its
- * own, of `wide` tokens at most; a shorter line gives its last one. The ends of the answer stay.
+ * The place in the line below (`by` 1) or above (-1) another place. A block begins with a line of
+ * its own, of `wide` tokens at most; a shorter line gives its last one. The ends of the answer stay.
  */
 export function placeAcross(
   blocks: readonly BlockPlaces[],
