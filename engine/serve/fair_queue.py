@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 
-from engine.core.control import Control
 from engine.core.events import Waiting
 
 MAX_WAITING = 24
-MAX_PAUSED = 8  # runs, each of which keeps its model and its caches in memory
 ABSENT_AFTER = 5.0  # seconds since a run's last `acquire` after which others pass it
 
 
@@ -53,11 +49,6 @@ class RunLock:
         self._queue.release(self)
         self.forwards, self.done = self.forwards_left, 0
 
-    def pausing(self, control: Control) -> AbstractContextManager[None]:
-        """Release the lock for a pause of the run; the pause is over when the context is left."""
-        self.release()
-        return self._queue.pausing(control)
-
     def start_clock(self) -> None:
         """Start timing: the next forward is the first."""
         self._started = time.monotonic()
@@ -75,7 +66,6 @@ class FairQueue:
         self._changed = threading.Condition()
         self._holder: RunLock | None = None
         self._waiting: list[RunLock] = []
-        self._paused: list[Control] = []
         self._max_waiting, self._last_pace = max_waiting, 0.0
 
     @property
@@ -103,20 +93,6 @@ class FairQueue:
             elif run in self._waiting:
                 self._waiting.remove(run)
             self._changed.notify_all()
-
-    @contextmanager
-    def pausing(self, control: Control) -> Iterator[None]:
-        """Count a run as paused within; beyond MAX_PAUSED the one paused longest is stopped."""
-        with self._changed:
-            self._paused.append(control)
-            paused = [one for one in self._paused if one.state != "stopped"]
-        if len(paused) > MAX_PAUSED:
-            paused[0].stop()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._paused.remove(control)
 
     def estimate(self, run: RunLock) -> tuple[int, float | None]:
         """Number of runs ahead of a waiting one, and the most seconds that they need.

@@ -42,17 +42,16 @@ def without_runs(queue: FairQueue, control: Control | None = None) -> Iterator[N
 def wait_while_paused(lock: RunLock, control: Control) -> Iterator[Waiting]:
     """Yield Waiting events while the run is paused, the lock released, and until it is held again.
 
-    A run that is paused for more than MAX_PAUSE is stopped, and so is the one paused longest when
-    more than MAX_PAUSED are.
+    A run that is paused for more than MAX_PAUSE is stopped.
     """
     if control.state == "paused" and not control.take_turn():
+        lock.release()
         deadline = time.monotonic() + MAX_PAUSE
-        with lock.pausing(control):
+        yield Waiting("paused")
+        while not control.take_turn(HEARTBEAT) and control.state != "stopped":
+            if time.monotonic() > deadline:
+                control.stop()
             yield Waiting("paused")
-            while not control.take_turn(HEARTBEAT) and control.state != "stopped":
-                if time.monotonic() > deadline:
-                    control.stop()
-                yield Waiting("paused")
     yield from wait_for_lock(lock, control)
 
 

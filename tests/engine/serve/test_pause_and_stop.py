@@ -182,26 +182,6 @@ def test_a_run_paused_for_more_than_the_limit_is_stopped(session, monkeypatch):
     assert is_free(session)
 
 
-def test_of_too_many_paused_runs_the_one_paused_longest_is_stopped(session, monkeypatch):
-    monkeypatch.setattr("engine.serve.fair_queue.MAX_PAUSED", 2)
-    paused = []
-    for _ in range(3):
-        events, control = begun(session, steps=1)
-        control.pause()
-        next(events)
-        paused.append((events, control))
-        if len(paused) == 2:  # a step is a new pause: the other run is paused longest now
-            paused[0][1].step()
-            until(paused[0][0], StepEvent)
-            next(paused[0][0])
-    assert [control.state for _, control in paused] == ["paused", "stopped", "paused"]
-    assert until(paused[1][0], RunFinished).reason == "stopped"
-    last = begun(session, steps=1)  # the run that was stopped counts no more
-    last[1].pause()
-    next(last[0])
-    assert [control.state for _, control in paused] == ["stopped", "stopped", "paused"]
-
-
 def test_a_waiting_run_that_is_closed_leaves_the_queue(session):
     first, _ = begun(session)
     second, third = session.run(FAST), session.run(FAST)
