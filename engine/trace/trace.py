@@ -137,11 +137,16 @@ class Trace:
         """Whether a step only computed known rows for the cache (StepView.fills), bool [S].
 
         A run without a cache has no such step. Within its block it has the number of the next one.
+        A run that was stopped may end with one: the first step of its block, which commits nothing.
         """
-        block, within = (self.arrays()[name] for name in ("block", "block_step"))
+        arrays = self.arrays()
+        block, within = arrays["block"], arrays["block_step"]
         calls = np.zeros(len(block), bool)
-        if self.block_causal:
+        if self.block_causal and len(block):
             calls[:-1] = (block[1:] == block[:-1]) & (within[1:] == within[:-1])
+            first, last = (block[-2:-1] != block[-1]).all(), len(block) - 1
+            cached = self.meta["spec"].get("cache", "none") != "none"
+            calls[-1] = cached and first and not (arrays["commit_step"] == last).any()
         return calls
 
     def rows_in_sight(self) -> np.ndarray:

@@ -35,8 +35,9 @@ def queries(trace: Trace) -> dict[str, Any]:
     - `counts` [L, 4, 2, bins]: number of rows by drift, first recomputed, then reused ones; `edges`
       are the borders of the bins;
     - `reuse` [L, 4]: share of rows reused; with DARE of the rows whose queries were compared,
-      otherwise of all rows that a run without a cache computes, after the first step. Commit calls
-      are left out, because such a run makes none.
+      otherwise of all rows that a run without a cache computes, after the first step;
+    - `calls`: number of commit calls. `counts` and `reuse` leave them out, because a run without a
+      cache makes none.
 
     Raises ValueError if the run has no drifts.
     """
@@ -77,14 +78,19 @@ def query_facts(trace: Trace) -> dict[str, Any]:
         "site": REUSED.get(part or "", SITES.index("v")),
         "anchor": _anchor(trace, part),
         "edges": _drifts(bins()),
+        "calls": int(trace.commit_calls.sum()),
     }
 
 
 def layer_histogram(trace: Trace, layer: int) -> np.ndarray:
     """The part of `counts` in `queries` that belongs to one layer, int32 [4, 2, bins]."""
-    codes, edges = layer_codes(trace, layer), bins()
+    codes, edges, counted = layer_codes(trace, layer), bins(), ~trace.commit_calls
     parts = (
-        histogram(codes[steps], ~trace.recompute_map((steps, layer)), edges)
+        histogram(
+            codes[steps][counted[steps]],
+            ~trace.recompute_map((steps, layer))[counted[steps]],
+            edges,
+        )
         for steps in step_windows(trace.steps)
     )
     return np.stack(list(parts)).sum(0, dtype=np.int32)

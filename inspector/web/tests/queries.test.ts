@@ -3,7 +3,12 @@ import test from "node:test";
 import { at } from "../src/inspect/arrays.ts";
 import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { planOfLayer, type PlanBits } from "../src/inspect/plans.ts";
-import { layerLimit, mapLegend, thresholdWords } from "../src/inspect/query_words.ts";
+import {
+  countedSteps,
+  layerLimit,
+  mapLegend,
+  thresholdWords,
+} from "../src/inspect/query_words.ts";
 import { useWords } from "../src/inspect/views/queries.ts";
 import { cutPart, floats, frame, ints, planOf } from "./inspected.ts";
 
@@ -15,6 +20,7 @@ const DATA = {
   site: V,
   anchor: false,
   edges: floats([2], [0, 1]),
+  calls: 0,
 };
 
 test("the legend names what is reused", () => {
@@ -64,6 +70,11 @@ test("the sentence says where the threshold is from", () => {
   assert.equal(words(0), "Layer 1: nothing is reused.");
   assert.match(words(1, { anchor: true }), /below it\. The method compared each query with/);
   assert.match(words(1, { dare: false }), /^The cache of this run does not compare queries/);
+});
+
+test("the histogram counts all steps but commit calls", () => {
+  assert.equal(countedSteps({ calls: 0 }, ""), "all steps");
+  assert.equal(countedSteps({ calls: 3 }, "recorded "), "all recorded steps but commit calls");
 });
 
 test("a DARE run without thresholds reuses nothing", () => {

@@ -7,6 +7,8 @@ import pytest
 
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
+from engine.core.drift_codes import NOT_EVALUATED
+from engine.core.events import QUANTITIES
 from engine.estimate.estimate import Assumptions, Target, simulate
 from engine.generate.loop import Denoiser, denoise
 from engine.serve.loaded_model import make_job
@@ -14,7 +16,7 @@ from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.lessons.lesson_checks import commit_call
-from inspector.views.queries import reuse_by_layer
+from inspector.views.queries import layer_histogram, query_facts, reuse_by_layer
 from tests.support.micro import write_checkpoint
 
 TEXT = "Nuts cost 9 dollars each. Lily buys 5 nuts."
@@ -95,6 +97,30 @@ def test_a_commit_call_attends_to_no_row_of_the_block_that_follows(session):
     last = [int(np.flatnonzero(rows.any((0, 1))).max()) for rows in done[calls]]
     assert (trace.rows_in_sight()[calls] - 1).tolist() == last
     assert last == sorted(set(last))
+
+
+def test_a_run_stopped_right_after_a_commit_call_ends_with_one(session):
+    events = list(session.run(spec_of(**SDAR, cache="frozen", record="layers")))
+    whole = Trace()
+    for event in events:
+        whole.append(event)
+    calls, sight = whole.commit_calls, whole.rows_in_sight()
+    for call in np.flatnonzero(calls)[[0, -1]]:
+        for steps in (call + 1, call + 2):
+            stopped, left = Trace(), iter(events)
+            while stopped.steps < steps:
+                stopped.append(next(left))
+            assert stopped.commit_calls.tolist() == calls[:steps].tolist()
+            assert stopped.rows_in_sight().tolist() == sight[:steps].tolist()
+
+
+def test_the_histogram_of_query_drifts_counts_no_row_of_a_commit_call(session):
+    trace = recorded(session, spec_of(**SDAR, cache="frozen", record="layers"))
+    calls = trace.commit_calls
+    codes = trace.cells("drift")[:, 0, QUANTITIES.index("q0")] != NOT_EVALUATED
+    assert codes[calls].any()
+    assert layer_histogram(trace, 0)[0].sum() == codes[~calls].sum()
+    assert query_facts(trace)["calls"] == calls.sum()
 
 
 def test_an_approximate_cache_has_an_error_and_the_lesson_is_checked(session):

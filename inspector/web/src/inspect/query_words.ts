@@ -22,6 +22,8 @@ export interface QueryData {
   anchor: boolean;
   /** The borders of the bins. */
   edges: NdArray<Float32Array>;
+  /** The commit calls of the run, whose rows are not counted. */
+  calls: number;
 }
 
 const LOWEST = -5; // the colours go from 10⁻⁵ to 1
@@ -81,6 +83,11 @@ export function mapLegend(
       (whole ? "" : ", or not recorded"),
     underName: SITE_OPTIONS[site][1] + " reused",
   };
+}
+
+/** The steps whose rows the histogram counts; `recorded` as `recordedOf` gives it. */
+export function countedSteps({ calls }: Pick<QueryData, "calls">, recorded: string): string {
+  return `all ${recorded}steps${calls ? " but commit calls" : ""}`;
 }
 
 /** A code as text. */
