@@ -36,8 +36,8 @@ def guider(trace: Trace) -> dict[str, Any]:
       was committed; `mean` [S]: the mean of `accepted` so far, NaN before the first draft;
     - `histogram` [K + 1]: number of steps by accepted length k; `survival` [K + 1]: Pr(k >= j);
       these three are of the steps that draft tokens;
-    - `reached` [S]: tokens per step so far; `needed` [S]: the tokens per step that offset the
-      guider's FLOPs (see `break_even`);
+    - `reached` [S]: tokens so far per step that drafts tokens, NaN before the first one; `needed`
+      [S]: the tokens per such step that offset the guider's FLOPs (see `break_even`);
     - `numbers`: sums and shares of the run;
     - if the verdicts were recorded, `draft_*` [J] and `guider_*` [H] as in the trace, and `span`
       [J, 2]: the guider tokens that spell each drafted token.
@@ -75,11 +75,10 @@ def acceptance(trace: Trace) -> dict[str, Any]:
     verdicts.check(trace)
     arrays, accepted, tokens = trace.arrays(), column(trace, "accepted"), own_commits(trace)
     flops = arrays["flops"].sum(1) - arrays["flops"][:, PART]
-    drafting = _drafting(trace)
+    drafting = drafting_steps(trace)
     counts = np.bincount(accepted[drafting], minlength=1)
-    with np.errstate(invalid="ignore"):
-        mean = np.cumsum(accepted) / np.cumsum(drafting)
-    steps = np.arange(1, trace.steps + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, reached = (np.cumsum(own) / np.cumsum(drafting) for own in (accepted, tokens))
     return {
         "drafted": column(trace, "drafted").astype(np.int32),
         "accepted": accepted.astype(np.int32),
@@ -87,8 +86,8 @@ def acceptance(trace: Trace) -> dict[str, Any]:
         "mean": mean.astype(np.float32),
         "histogram": counts.astype(np.int32),
         "survival": (counts[::-1].cumsum()[::-1] / max(drafting.sum(), 1)).astype(np.float32),
-        "reached": (np.cumsum(tokens) / steps).astype(np.float32),
-        "needed": break_even(arrays["guided_flops"][:, 0], flops),
+        "reached": reached.astype(np.float32),
+        "needed": break_even(arrays["guided_flops"][:, 0], flops * drafting),
     }
 
 
@@ -141,7 +140,8 @@ def break_even(guided: np.ndarray, rest: np.ndarray) -> np.ndarray:
 
     Args:
         guided: cost of the guider [S].
-        rest: cost of everything else [S], in the same unit.
+        rest: cost of everything else [S], in the same unit; 0 in steps that draft nothing, which
+            a run without a guider takes too.
     """
     other = np.cumsum(rest.astype(float))
     share = np.cumsum(guided.astype(float)) / np.where(other > 0, other, np.nan)
@@ -175,7 +175,7 @@ def numbers(trace: Trace) -> dict[str, float | int | None]:
     spent = arrays["guided_flops"].astype(float).sum(0)
     return sums | shares | {
         "tokens": tokens,
-        "fallback_rate": ratio(column(trace, "fell_back").sum(), _drafting(trace).sum()),
+        "fallback_rate": ratio(column(trace, "fell_back").sum(), drafting_steps(trace).sum()),
         "nll": ratio(weighed, judged[~np.isnan(nll)].sum()),
         "kl": ratio(float(np.nansum(kl.astype(float))), np.isfinite(kl).sum()),
         "per_forward": ratio(tokens, int(arrays["forwards"].sum())),
@@ -199,7 +199,7 @@ def ratio(part: float, whole: float) -> float | None:
     return float(part) / float(whole) if whole > 0 else None
 
 
-def _drafting(trace: Trace) -> np.ndarray:
+def drafting_steps(trace: Trace) -> np.ndarray:
     """The steps that draft tokens, bool [S]; the others compute rows of known tokens.
 
     Of a draft that the guider's tokens cannot spell no token is counted as drafted.

@@ -12,7 +12,7 @@ from engine.core.files import ASSETS
 from engine.trace.trace import Trace
 from inspector.page_data import compare, foreign
 from inspector.page_data.packing import packed
-from inspector.views.guider import break_even
+from inspector.views.guider import break_even, drafting_steps
 
 RESULTS = ASSETS / "results" / "results.json"
 
@@ -39,7 +39,8 @@ def costs(trace: Trace) -> dict[str, np.ndarray]:
     - `forward_ms`, `decide_ms` [S];
     - `gflops` [S, P], where P counts `parts`;
     - `guider_ms` [S, 2]: the guider's share of `decide_ms` and, within it, its prefill;
-    - `needed` [S]: tokens per step that offset the guider's time (see `guider.break_even`).
+    - `needed` [S]: tokens per step that drafts tokens which offset the guider's time (see
+      `guider.break_even`).
 
     The last two are empty without a guider. Raises ValueError for a run of another engine, whose
     FLOPs and parts of the times are not known.
@@ -54,7 +55,7 @@ def costs(trace: Trace) -> dict[str, np.ndarray]:
     other = (arrays["forward_ms"] + arrays["decide_ms"])[: len(spent)] - spent[:, 0]
     return {
         "guider_ms": spent,
-        "needed": break_even(spent[:, 0], other),
+        "needed": break_even(spent[:, 0], other * drafting_steps(trace)),
         "forward_ms": arrays["forward_ms"],
         "decide_ms": arrays["decide_ms"],
         "gflops": arrays["flops"] / 1e9,

@@ -77,6 +77,16 @@ def test_steps_that_draft_nothing_count_in_no_rate():
     assert unpacked(found["mean"])[-1] == pytest.approx(taken[asked].mean())
     assert np.isnan(unpacked(found["mean"])[: asked.argmax()]).all()
     assert (unpacked(found["cells"])[~asked] == verdicts.NOT_DRAFTED).all()
+    assert unpacked(found["reached"])[-1] == pytest.approx(found["numbers"]["tokens"] / asked.sum())
+    assert np.isnan(unpacked(found["reached"])[: asked.argmax()]).all()
+    arrays = trace.arrays()
+    for name, guided, rest in (
+        ("FLOPs", arrays["guided_flops"], arrays["flops"].sum(1) - arrays["guided_flops"][:, 0]),
+        ("ms", arrays["guided_ms"], arrays["forward_ms"] + arrays["decide_ms"]
+         - arrays["guided_ms"][:, 0]),
+    ):  # fmt: skip
+        needed = unpacked((found if name == "FLOPs" else time.time(trace))["needed"])[-1]
+        assert needed == pytest.approx(1 + guided[:, 0].sum() / rest[asked].sum(), rel=1e-5), name
 
 
 def test_a_draft_that_the_guiders_tokens_cannot_spell_counts_as_one(monkeypatch):

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { makePoints } from "../src/inspect/acceptance.ts";
+import type { Guided } from "../src/inspect/guided.ts";
+import { guiderWords } from "../src/inspect/views/guider.ts";
 import { bytes, floats, ints } from "./inspected.ts";
 
 test("an end of text that the fallback committed is no accepted token", () => {
@@ -21,4 +23,18 @@ test("an end of text that the fallback committed is no accepted token", () => {
       ["not agreed", [2]],
     ],
   );
+});
+
+test("tokens per step are of the steps that draft, and not of commit calls", () => {
+  const data = {
+    about: { name: "small", parameters: null, shared: true },
+    rule: { guider: "small", rule: "top1", k: 2, tau: 0.5, fallback: "dlm" },
+    numbers: { accepted: 5, drafted: 12, tokens: 6 },
+    histogram: ints([4], [1, 0, 1, 1]),
+  } as unknown as Guided;
+  assert.match(
+    guiderWords(data, 5, null),
+    /accepted in 3 steps, 2 tokens per step including the fallback's\. 2 other steps drafted nothing\.$/,
+  );
+  assert.match(guiderWords(data, 3, null), /fallback's\.$/);
 });

@@ -197,13 +197,13 @@ export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void 
   });
 }
 
-/** The tokens per step that offset the guider's cost; `time` is null if the run has no times. */
+/** The tokens per draft that offset the guider's cost; `time` is null if the run has no times. */
 export function acceptanceBreakEven(panel: Panel, data: Guided, time: GuiderTimes | null): void {
   const { steps, first } = panel.frame;
   const xs = placesOf(steps, first);
   const lines: { name: string; colour: string; dash: number[]; ys: number[] }[] = [
     {
-      name: "reached: tokens per step so far",
+      name: "reached: tokens per draft so far",
       colour: inks(panel.root).b,
       dash: [],
       ys: Array.from(data.reached.values),
@@ -221,8 +221,8 @@ export function acceptanceBreakEven(panel: Panel, data: Guided, time: GuiderTime
   }
   const most = Math.max(2, ...lines.flatMap(({ ys }) => ys.filter(Number.isFinite)));
   showSteps(panel, "guider-even", {
-    title: "Break-even: tokens per step needed to offset the guider's cost, and reached",
-    y: { name: "tokens per step", from: 0, to: most * 1.06 },
+    title: "Break-even: tokens per draft needed to offset the guider's cost, and reached",
+    y: { name: "tokens per draft", from: 0, to: most * 1.06 },
     series: lines.map((line) => ({ ...line, xs })),
     words: (x) => {
       const s = stepAt(x, steps, first);

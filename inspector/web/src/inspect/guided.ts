@@ -66,7 +66,7 @@ export interface Guided {
   /** Steps by the number k of tokens accepted, and the share of steps with k >= j. */
   histogram: List<Int32Array>;
   survival: List;
-  /** Tokens per step so far, and those that offset the guider's FLOPs [S]. */
+  /** Tokens per step that drafts so far, and those that offset the guider's FLOPs [S]. */
   reached: List;
   needed: List;
   numbers: GuiderNumbers;

@@ -268,15 +268,17 @@ function ruleWords({ rule, k, tau }: Guided["rule"]): string {
 }
 
 /** The guider, its rule, and how many tokens it accepted; `used`: those of the map, if not all. */
-function guiderWords(data: Guided, steps: number, used: number | null): string {
+export function guiderWords(data: Guided, steps: number, used: number | null): string {
   const { about, rule, numbers } = data;
+  const drafts = data.histogram.values.reduce((sum, count) => sum + count, 0);
   const vocabulary = about.shared ? "the same vocabulary" : "another vocabulary";
   const size = about.parameters ? number(about.parameters) + " parameters, " : "";
   const drafted = `${plural(numbers.accepted, "token")} of ${number(numbers.drafted)} drafted`;
-  const rate = number(numbers.tokens / steps, 2);
+  const rate = number(numbers.tokens / drafts, 2);
   return (
     `Guider ${about.name || rule.guider} (${size}${vocabulary}) agrees where ${ruleWords(rule)}. ` +
-    `${drafted} were accepted in ${plural(steps, "step")}, ${rate} tokens per step including the fallback's.` +
+    `${drafted} were accepted in ${plural(drafts, "step")}, ${rate} tokens per step including the fallback's.` +
+    (steps > drafts ? ` ${plural(steps - drafts, "other step")} drafted nothing.` : "") +
     hiddenWords(used)
   );
 }
@@ -317,7 +319,7 @@ function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void
   const { about, numbers } = data;
   const ranks = [numbers.top1, numbers.top2, numbers.top5].map(share).join(", ");
   const facts: [string, string][] = [
-    ["Fallback rate", share(numbers.fallback_rate) + " of the steps"],
+    ["Fallback rate", share(numbers.fallback_rate) + " of the drafts"],
     ["Drafted tokens among the guider's first 1, 2 and 5 choices", ranks],
     ["Mean −log p of the draft by the guider", number(numbers.nll, 3) + " nats"],
     ["KL, diffusion model from guider", divergenceWords(data)],
