@@ -49,6 +49,26 @@ test("a chart's rows are its values, series by series", () => {
   ]);
 });
 
+test("the rows of a histogram have both ends of each bin, the first from 0", () => {
+  const bars = { kind: "bars", colour: "", xs: [0.1, 0.3], ends: [0.3, 2] } as const;
+  const rows = figureRows({
+    title: "",
+    x: { name: "drift", from: 0.1, to: 2, log: true },
+    y: { name: "rows", from: 0, to: 9 },
+    series: [
+      { ...bars, name: "reused", least: 0, ys: [5, 1] },
+      { ...bars, name: "recomputed", ys: [2, 3] },
+    ],
+  });
+  assert.deepEqual(rows, [
+    ["series", "from drift", "to drift", "rows"],
+    ["reused", 0, 0.3, 5],
+    ["reused", 0.3, 2, 1],
+    ["recomputed", 0.1, 0.3, 2],
+    ["recomputed", 0.3, 2, 3],
+  ]);
+});
+
 test("a heat map's rows are its cells with their names and plain values", () => {
   const rows = figureRows({
     title: "",

@@ -179,6 +179,8 @@ export interface Series {
   base?: readonly number[];
   /** The right end of each bar, which then starts at its x. */
   ends?: readonly number[];
+  /** What the first of these bars begins at in the table; a log axis cannot show 0. */
+  least?: number;
   /** Width of the bars in units of x. */
   wide?: number;
 }

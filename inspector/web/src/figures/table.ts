@@ -9,10 +9,18 @@ export function figureRows(spec: FigureSpec): CsvCell[][] {
   return spec.series ? plotRows(spec) : heatRows(spec);
 }
 
+/** Bars with ends have them in columns of their own: the bins of a histogram. */
 function plotRows(spec: PlotSpec): CsvCell[][] {
-  const rows: CsvCell[][] = [["series", spec.x.name, spec.y.name]];
-  for (const { name, table = name, xs, ys } of spec.series) {
-    if (table !== null) xs.forEach((x, i) => rows.push([table, x, ys[i]]));
+  const across = spec.x.name;
+  const binned = spec.series.some(({ ends }) => ends);
+  const places = binned ? ["from " + across, "to " + across] : [across];
+  const rows: CsvCell[][] = [["series", ...places, spec.y.name]];
+  for (const { name, table = name, xs, ys, ends, least } of spec.series) {
+    if (table === null) continue;
+    xs.forEach((x, i) => {
+      const from = i ? x : (least ?? x);
+      rows.push([table, from, ...(binned ? [ends?.[i] ?? null] : []), ys[i]]);
+    });
   }
   return rows;
 }

@@ -11,6 +11,7 @@ import type { Panel } from "../panel.ts";
 import { isDone, planOfLayer, type PlanBits } from "../plans.ts";
 import {
   codeText,
+  countedSteps,
   layerLimit,
   mapLegend,
   QUERY_COLOURS,
@@ -225,11 +226,11 @@ function drawHistogram({ panel, data, site, layer, limit, name }: Scene): void {
   const share = (n: number): number => (all ? (100 * n) / all : 0);
   const edges = Array.from(data.edges.values);
   const [xs, ends, base] = [edges.slice(0, -1), edges.slice(1), kept.map(share)];
-  const bars = { kind: "bars", xs, ends } as const;
+  const bars = { kind: "bars", xs, ends, least: 0 } as const;
   figure.show({
     about: { layer, quantity: SITES[site] },
     title:
-      `Layer ${layer + 1}: rows by drift of their query, over all ${recordedOf(panel.frame)}steps` +
+      `Layer ${layer + 1}: rows by drift of their query, over ${countedSteps(data, recordedOf(panel.frame))}` +
       (all ? "" : " (none was compared)"),
     x: { name: "1 − cosine", from: edges[0], to: 2.05, log: true, tick: driftTick },
     y: { name: "% of rows", from: 0, to: 100 },
