@@ -16,6 +16,7 @@ import {
   type ExpertRows,
 } from "../experts.ts";
 import type { Panel } from "../panel.ts";
+import { nearest } from "../probed_steps.ts";
 import type { Query } from "../slice.ts";
 import { inPercent, recordedOf, shareAbove } from "../tally.ts";
 import { viewOf } from "../view.ts";
@@ -248,16 +249,13 @@ function drawLayers(panel: Panel, facts: ExpertFacts): void {
   });
 }
 
-/** The outputs in use at the last probed step up to the cursor's, or at the first probed one. */
+/** The outputs in use at the probed step nearest to the cursor. */
 function drawProbed(panel: Panel, facts: ExpertFacts): void {
   const { frame, cursor, spot } = panel;
   const steps = Array.from(facts.probe_step.values);
   panel.showFigures(steps.length ? Object.keys(panel.figures) : withoutProbes(panel));
   if (!steps.length) return;
-  const probe = Math.max(
-    steps.findLastIndex((step) => step <= spot.step),
-    0,
-  );
+  const probe = nearest(steps, spot.step);
   const map = panel.map({
     figure: MAPS[2],
     query: { view: "experts", part: "probed", probe },
