@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { gridsOf, imagePlace, isDecoded, stripTitle } from "../src/race/images.ts";
+import { gridsOf, imagePlace, isDecoded, patchAfter, stripTitle } from "../src/race/images.ts";
 import type { ImageMessage } from "../src/race/messages.ts";
 import { promptParts } from "../src/race/texts.ts";
 
@@ -46,6 +46,19 @@ test("the last row of a padded image is its newline", () => {
   assert.equal(imagePlace([PADDED], 4 + 729), "image 1, newline");
   assert.equal(imagePlace([PADDED], 4 + 728), "image 1, whole image, row 27, column 27");
   assert.equal(gridsOf(PADDED).length, 1);
+});
+
+test("the arrow keys stay in the column, and within the grid", () => {
+  const [whole] = gridsOf(WIDE);
+  const after = (key: string, at: number | null): number | null => patchAfter(key, at, whole);
+  assert.equal(after("ArrowUp", 5), 5);
+  assert.equal(after("ArrowUp", 27 + 5), 5);
+  assert.equal(after("ArrowDown", 26 * 27 + 5), 26 * 27 + 5);
+  assert.equal(after("ArrowRight", 26), 27);
+  assert.equal(after("ArrowRight", 728), 728);
+  assert.equal(after("ArrowLeft", 0), 0);
+  assert.equal(after("ArrowDown", null), 0);
+  assert.equal(after("Enter", 5), null);
 });
 
 test("the prompt shows a line in place of an image's rows", () => {

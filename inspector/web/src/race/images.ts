@@ -113,6 +113,25 @@ function caption(grid: Grid): string {
   return `${grid.name}: ${grid.rows} rows of ${columns}`;
 }
 
+/**
+ * The patch that an arrow key leads to from the patch `at`, the first one if there is none yet (null):
+ * left and right along the rows of the prompt, up and down in the column. The grid's end stops it.
+ */
+export function patchAfter(key: string, at: number | null, grid: Grid): number | null {
+  const { columns, rows } = grid;
+  const moves: Record<string, number | undefined> = {
+    ArrowRight: 1,
+    ArrowLeft: -1,
+    ArrowDown: columns,
+    ArrowUp: -columns,
+  };
+  const by = moves[key];
+  if (by === undefined) return null;
+  if (at === null) return 0;
+  const next = at + by;
+  return next >= 0 && next < columns * rows ? next : at;
+}
+
 /** A grid of patches that is read by pointer and arrow keys; a click or Enter picks the row. */
 class Board {
   readonly canvas = make("canvas");
@@ -156,18 +175,9 @@ class Board {
 
   private key(event: KeyboardEvent): void {
     if (isShortcut(event)) return;
-    const { columns, rows } = this.grid;
-    const moves: Record<string, number | undefined> = {
-      ArrowRight: 1,
-      ArrowLeft: -1,
-      ArrowDown: columns,
-      ArrowUp: -columns,
-    };
-    const by = moves[event.key];
-    if (by !== undefined) {
-      const { at } = this;
-      this.move(at === null ? 0 : Math.min(Math.max(at + by, 0), columns * rows - 1), true);
-    } else if (event.key === "Enter") this.pick(this.position);
+    const next = patchAfter(event.key, this.at, this.grid);
+    if (next !== null) this.move(next, true);
+    else if (event.key === "Enter") this.pick(this.position);
     else return;
     event.preventDefault();
   }
