@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.trace.trace import Trace
 from inspector import static_files
 from inspector.page_data import messages
 from inspector.run_store import RaceRecord
@@ -17,6 +18,8 @@ from inspector.views import registry
 
 MAX_BYTES, NOTE_BYTES = 8_000_000, 1_000
 MOST_PACKED = 50  # recorded drifts are hardly packed to less than a fiftieth
+BY_LAYER = ("scatter", "queries", "error")  # views that count in each layer by itself
+MOST_LAYERS = 256  # of these views; a trace file may have more, no model has
 FIRST = ("frame", "plan", "why", "candidates", "run_card")  # the rest of the page needs these
 ESCAPES = {"<": "\\u003c", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 WHOLE = "It contains everything that was recorded."
@@ -32,7 +35,8 @@ def replay_page(
     `caches` are those of the catalog, whose reasons the token card shows.
 
     Its content security policy allows only its own script and no requests. If the file would be
-    larger than `limit` bytes, the largest views are left out and the page names them.
+    larger than `limit` bytes, the largest views are left out and the page names them; so are views
+    that would take minutes to make.
     """
     race = json.loads(messages.whole(record, title))
     script = static_files.text("replay.js")
@@ -59,8 +63,8 @@ def _views(
         for name in registry.VIEWS:
             trace = record.trace_for_views(lane, name in registry.TIMED)
             assert trace is not None
-            if name == "drift" and trace.arrays()["drift"].nbytes > MOST_PACKED * room:
-                missing.append(_titled(name, lane))  # without the minutes of packing it
+            if _takes_long(name, trace, room):
+                missing.append(_titled(name, lane))
                 continue
             found[lane, name] = _escaped(registry.draw(trace, name, caches))
     order = sorted(found, key=lambda key: (key[1] not in FIRST, len(found[key])))
@@ -75,6 +79,13 @@ def _views(
     return views, missing
 
 
+def _takes_long(name: str, trace: Trace, room: int) -> bool:
+    """Whether a view is not worth its making: minutes of packing, or of counting in layers."""
+    if name == "drift":
+        return trace.arrays()["drift"].nbytes > MOST_PACKED * room
+    return name in BY_LAYER and trace.layers > MOST_LAYERS
+
+
 def _titled(name: str, lane: str) -> str:
     return f"{name} of lane {lane.upper()}"
 
@@ -83,7 +94,8 @@ def _note(missing: list[str], limit: int) -> str:
     if not missing:
         return WHOLE
     return (
-        f"Left out, to keep the file under {limit / 1e6:g} MB: {', '.join(missing)}. "
+        f"Left out, to keep the file under {limit / 1e6:g} MB and quick to make: "
+        f"{', '.join(missing)}. "
         "Import the traces into Driftscope to see them."
     )
 

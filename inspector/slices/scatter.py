@@ -12,29 +12,25 @@ from inspector.slices.message import Cut
 from inspector.views import drift as view
 from inspector.views.drift import check
 
-MAX_ROWS = 4_000_000  # rows of all layers that are counted in one request
-
 
 def scatter(trace: Trace, fields: Fields) -> Cut:
     """Counts and correlations of `x` against `y`, one of scatter.PAIRS, in a `layer` or in all.
 
-    Without `layer`, evenly spaced steps are counted so that at most MAX_ROWS rows are, and `stats`
-    and `rows` also have each layer for itself: float32 [L + 1, 3] and int32 [L + 1], otherwise [3]
-    and []. `counts` are int32 [BINS, BINS]. The fact `every` is the distance of the steps counted.
+    Without `layer`, the steps of `counted_steps` are counted, and `stats` and `rows` also have each
+    layer for itself: float32 [L + 1, 3] and int32 [L + 1], otherwise [3] and []. `counts` are int32
+    [BINS, BINS]. The fact `every` is the distance of the steps counted.
     """
     pair = fields.choice("x", QUANTITIES), fields.choice("y", QUANTITIES)
     if pair not in view.PAIRS:
         known = ", ".join(f"{x} and {y}" for x, y in view.PAIRS)
         raise SliceError("y", f"this pair is not compared; choose from {known}")
     check(trace)
-    apart = view.recorded_every(trace)
     if fields.has("layer"):
         joint = view.joint_counts(trace, *pair, fields.whole("layer", 0, trace.layers))
+        apart = view.recorded_every(trace)
         return _found(view.binned(joint), view.correlations(joint), joint.sum(), apart)
-    rows_held = trace.arrays()["drift"][:, :, 0].size
-    every = apart * -(-rows_held // MAX_ROWS)
-    start = int(trace.arrays()["drift_step"][0])
-    counts, stats, rows = view.of_pair(trace, *pair, slice(start, None, every))
+    steps, every = view.counted_steps(trace)
+    counts, stats, rows = view.of_pair(trace, *pair, steps)
     return _found(counts.sum(0), stats, rows, every)
 
 

@@ -20,6 +20,7 @@ from inspector.page_data.row_counts import step_windows
 FLOOR, BINS = 1e-4, 48  # twelve bins per decade: the finest in which no bin is without a code
 PAIRS = (("v", "attn"), ("v", "ffn"), ("q0", "k"), ("q0", "v"), ("q0", "attn"))
 TOGETHER = (("v", "attn", "ffn"), ("q0", "k", "v", "attn"))  # quantities compared on the same rows
+MAX_ROWS = 4_000_000  # rows of all layers that are counted for a pair
 DRIFTS = ALL_DRIFTS[:NOT_EVALUATED]
 LOGS = np.log10(np.maximum(DRIFTS, FLOOR))
 BIN_OF = np.minimum((BINS * (LOGS / -np.log10(FLOOR) + 1)).astype(int), BINS - 1)
@@ -61,22 +62,33 @@ def scatter(trace: Trace) -> dict[str, Any]:
     - `stats` float32 [P, L + 1, 3]: Pearson's r of the drifts, Pearson's r of their logarithms and
       Spearman's rank correlation, NaN if undefined; the last entry is for all layers together;
     - `rows` [P, L + 1]: number of rows counted;
-    - `every`: as `recorded_every` gives it;
-    - `most`: the number of rows in a layer under plain decoding, recorded or not.
+    - `every`: the distance of the steps counted, as `counted_steps` gives it;
+    - `most`: the number of rows in a layer under plain decoding in so many steps, recorded or not.
 
     Raises ValueError if the run has no drifts.
     """
     check(trace)
-    found = [of_pair(trace, *pair) for pair in PAIRS]
+    steps, every = counted_steps(trace)
+    found = [of_pair(trace, *pair, steps) for pair in PAIRS]
     counts, stats, rows = (np.stack(parts) for parts in zip(*found, strict=True))
     return {
         "pairs": [list(pair) for pair in PAIRS],
         "counts": packed(counts),
         "stats": packed(stats.astype(np.float32)),
         "rows": packed(rows.astype(np.int32)),
-        "every": recorded_every(trace),
-        "most": (trace.steps - 1) * len(trace.arrays()["canvas"]),
+        "every": every,
+        "most": (-(-trace.steps // every) - 1) * len(trace.arrays()["canvas"]),
     }
+
+
+def counted_steps(trace: Trace) -> tuple[slice, int]:
+    """Evenly spaced recorded steps with at most MAX_ROWS rows in all layers, and their distance.
+
+    These are all recorded steps if they have no more rows. The trace has drifts.
+    """
+    arrays = trace.arrays()
+    every = recorded_every(trace) * -(-arrays["drift"][:, :, 0].size // MAX_ROWS)
+    return slice(int(arrays["drift_step"][0]), None, every), every
 
 
 def recorded_every(trace: Trace) -> int:

@@ -78,16 +78,24 @@ def test_what_is_too_large_is_left_out_and_said(record):
     sizes = {name: len(json.dumps(view)) for name, view in data_of(whole)["views"]["a"].items()}
     gone = set(sizes) - set(views)
     assert gone == {max(sizes, key=sizes.get)}
-    assert f"Left out, to keep the file under {limit / 1e6:g} MB: {gone.pop()} of lane A." in page
+    said = f"Left out, to keep the file under {limit / 1e6:g} MB and quick to make: "
+    assert f"{said}{gone.pop()} of lane A." in page
 
 
-def test_drifts_that_cannot_fit_are_left_out_without_packing_them(record, monkeypatch):
-    monkeypatch.setattr("inspector.files.replay.MOST_PACKED", 0)
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [("MOST_PACKED", ["drift"]), ("MOST_LAYERS", ["queries", "error", "scatter"])],
+)
+def test_views_that_take_minutes_are_left_out_without_making_them(
+    record, monkeypatch, limit, names
+):
+    monkeypatch.setattr(f"inspector.files.replay.{limit}", 0)
     drawn, draw = [], registry.draw
     monkeypatch.setattr(
         registry, "draw", lambda t, name, c=(): (drawn.append(name), draw(t, name, c))[1]
     )
     page = replay_page(record, str)
-    assert "drift" not in drawn
-    assert "drift" not in data_of(page)["views"]["a"]
-    assert "Left out, to keep the file under 8 MB: drift of lane A." in page
+    assert set(registry.VIEWS) - set(drawn) == set(names)
+    assert set(registry.VIEWS) - set(data_of(page)["views"]["a"]) == set(names)
+    said = ", ".join(f"{name} of lane A" for name in names)
+    assert f"Left out, to keep the file under 8 MB and quick to make: {said}." in page

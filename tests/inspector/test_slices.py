@@ -6,9 +6,10 @@ import pytest
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES, SITES
 from engine.trace.trace import Trace
-from inspector.slices import registry, scatter
+from inspector.slices import registry
 from inspector.slices.fields import SliceError
 from inspector.slices.message import Cut, encoded
+from inspector.views import drift
 from inspector.views.queries import NEVER
 from inspector.views.registry import VIEWS
 from tests.inspector.slice_parts import (
@@ -128,10 +129,14 @@ def test_all_layers_of_a_scatter_count_some_steps_of_many(trace, monkeypatch):
     assert facts == {"every": 1}
     counts = unpacked(VIEWS["scatter"](trace)["counts"])[0]
     assert np.array_equal(whole["counts"], counts.sum(0))
-    monkeypatch.setattr(scatter, "MAX_ROWS", LAYERS * STEPS * POSITIONS // 4)
+    monkeypatch.setattr(drift, "MAX_ROWS", LAYERS * STEPS * POSITIONS // 4)
     some, facts = cut(trace, "scatter", x="v", y="attn")
     assert facts == {"every": 4}
     assert 0 < some["rows"][-1] < whole["rows"][-1]
+    document = VIEWS["scatter"](trace)
+    assert document["every"] == 4
+    assert np.array_equal(unpacked(document["counts"])[0].sum(0), some["counts"])
+    assert document["most"] == (STEPS // 4 - 1) * POSITIONS
 
 
 def test_similarity_compares_each_pair_once(trace, held):

@@ -7,8 +7,8 @@ import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import QUANTITIES
-from inspector.slices import scatter
 from inspector.slices.fields import SliceError
+from inspector.views import drift
 from inspector.views.frame import frame_facts
 from inspector.views.registry import VIEWS
 from tests.inspector.slice_parts import (
@@ -146,7 +146,7 @@ def test_a_scatter_of_a_narrowed_run_samples_recorded_steps(trace, narrow, monke
     assert facts == {"every": 3}
     assert VIEWS["scatter"](narrow)["every"] == 3
     assert whole["rows"][0] == 0 < whole["rows"][1]
-    monkeypatch.setattr(scatter, "MAX_ROWS", narrow.arrays()["drift"][:, :, 0].size // 2)
+    monkeypatch.setattr(drift, "MAX_ROWS", narrow.arrays()["drift"][:, :, 0].size // 2)
     some, facts = cut(narrow, "scatter", **asked)
     assert facts == {"every": 6}
     assert 0 < some["rows"][-1] < whole["rows"][-1]
