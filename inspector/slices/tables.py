@@ -29,6 +29,7 @@ from inspector.views.drift import drift_of
 from inspector.views.frame import frame_facts
 
 WhatIf = Callable[[Trace, int, Mapping[str, str]], dict[str, Any]]
+MOST_COUNTS = 1_000_000  # numbers of 2 bytes, which a message holds
 
 
 def frame(trace: Trace, fields: Fields) -> Cut:
@@ -93,8 +94,13 @@ def expert_counts(trace: Trace, fields: Fields) -> Cut:
     `rows` [S, L, active + 1] and `probed` [E, L, active + 1].
     """
     experts.check(trace)
-    window = fields.window("position", len(trace.arrays()["canvas"]))
-    active = experts.active_experts(trace)
+    arrays, active = trace.arrays(), experts.active_experts(trace)
+    window = fields.window("position", len(arrays["canvas"]))
+    steps = trace.steps + len(arrays["probe_expert_changes"])
+    if steps * trace.layers * (active + 1) > MOST_COUNTS:
+        raise ValueError(
+            "This run has too many steps, layers and experts to count its rows. The maps show them."
+        )
     layers = [slice(i, i + 1) for i in range(trace.layers)]
     return Cut(
         {

@@ -67,6 +67,14 @@ def test_counts_are_those_of_the_rows(trace, low, high):
             assert np.array_equal(found[name][..., changes], (held == changes).sum(-1))
 
 
+def test_counts_that_no_message_holds_are_refused_before_they_are_made(trace, monkeypatch):
+    monkeypatch.setattr("inspector.slices.tables.MOST_COUNTS", 10)
+    monkeypatch.setattr(experts, "rows_by_changes", None)
+    with pytest.raises(SliceError, match="too many steps, layers and experts") as caught:
+        cut(trace, "experts", "counts")
+    assert caught.value.status == 404
+
+
 def test_facts_name_the_experts_and_the_probes(trace):
     arrays, facts = cut(trace, "experts")
     assert (facts["active"], facts["count"]) == (3, 8)
