@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from inspector.run_store import RaceRecord
 from inspector.server.upload_folder import EXPORTS
 
 KEPT_EXPORTS = 40
+MOST_EXPORTED = 10  # of all exports, in largest trace files; a race has up to four of these
 PLAIN = "plain"
 CARD = "A run card: its race runs in the Run tab. A single lane races plain decoding of its prompt."
 RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
@@ -68,7 +70,9 @@ class FileService:
         catalog = self._handlers.form.catalog
         caches, limit = catalog.methods["cache"], catalog.trace_bytes
         try:
-            return export.write_race(record, folder, catalog.title, caches, limit), READY
+            paths = export.write_race(record, folder, catalog.title, caches, limit)
+            self._drop_beyond(MOST_EXPORTED * limit, folder)
+            return paths, READY
         except OSError as error:
             said = f"The files cannot be written ({error.strerror}). Try again later."
         except Exception as error:
@@ -94,6 +98,20 @@ class FileService:
         for path in old:
             shutil.rmtree(path, ignore_errors=True)
         return folder
+
+    def _drop_beyond(self, limit: int, newest: Path) -> None:
+        """Delete the oldest exports, but not `newest`, until all have at most `limit` bytes."""
+        old = []
+        with self._lock:
+            sizes = {path: _bytes_in(path) for path in self._exports}
+            held = sum(sizes.values())
+            for path, size in sizes.items():
+                if held > limit and path != newest:
+                    held -= size
+                    del self._exports[path]
+                    old.append(path)
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
 
     def import_files(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, str, Any]:
         """Show traces from uploaded files; returns a message for the page, a note and the upload.
@@ -193,3 +211,10 @@ class FileService:
         self._handlers.store.put(record)
         self._handlers.live_runs.show(visitor_id(request), record.run_id)
         return document
+
+
+def _bytes_in(folder: Path) -> int:
+    """The bytes of the files in a folder; 0 if it was removed."""
+    with suppress(OSError):
+        return sum(path.stat().st_size for path in folder.iterdir())
+    return 0

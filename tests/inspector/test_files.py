@@ -136,6 +136,27 @@ def test_a_visitors_exports_are_dropped_and_not_those_of_another(files):
     assert other.exists()
 
 
+def test_the_oldest_exports_are_dropped_beyond_a_number_of_bytes(files):
+    folders = [files._new_folder(who) for who in "abcd"]
+    for folder in folders:
+        (folder / "trace.npz").write_bytes(bytes(100))
+    files._drop_beyond(250, folders[-1])
+    assert [folder.exists() for folder in folders] == [False, False, True, True]
+    files._drop_beyond(0, folders[2])
+    assert [folder.exists() for folder in folders] == [False, False, True, False]
+
+
+def test_an_export_drops_older_ones_that_have_too_many_bytes_but_not_itself(
+    handlers, traces, request_of, monkeypatch
+):
+    handlers.store.put(record := RaceRecord(traces=traces, state="done"))
+    files = FileService(handlers)
+    monkeypatch.setattr("inspector.handlers.file_service.MOST_EXPORTED", 0)
+    first, second = (files.export(request_of(who), record.run_id)[0] for who in ("a", "b"))
+    assert not Path(first[0]).exists()
+    assert all(Path(path).exists() for path in second)
+
+
 def test_exports_lie_where_gradio_serves_them_and_are_no_uploads(
     handlers, traces, request_of, monkeypatch, tmp_path
 ):
