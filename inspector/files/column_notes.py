@@ -20,6 +20,7 @@ _SITES = {
     "ffn": "outputs of the feed-forward layers",
 }
 _REGIONS = {"prompt": "the prompt", "block": "the current block", "rest": "the other positions"}
+_TIMED = "; empty if layers were recorded during the run"
 _KIND = "full (all rows), partial (some rows), reuse (none) or frozen (none any more)"
 
 _GUIDER = {
@@ -36,8 +37,8 @@ _GUIDER = {
     "guider_fed": "Tokens that these forwards processed",
     "guider_prefilled": "Tokens of the prefill before them",
     "guider_nll": "Mean negative log probability of the judged tokens, in nats",
-    "guider_ms": "Time of the guider in ms, with its prefill; a part of decide_ms",
-    "guider_prefill_ms": "Time of the prefill in ms",
+    "guider_ms": f"Time of the guider in ms, with its prefill; a part of decide_ms{_TIMED}",
+    "guider_prefill_ms": f"Time of the prefill in ms{_TIMED}",
 }
 
 STEPS = {
@@ -48,8 +49,8 @@ STEPS = {
     "rows": "Positions that entered the network",
     "forwards": "Forwards of the network",
     "masks_left": "Masks left after the step",
-    "forward_ms": "Time in the network, ms",
-    "decide_ms": "Time to decide what is committed, ms",
+    "forward_ms": f"Time in the network, ms{_TIMED}",
+    "decide_ms": f"Time to decide what is committed, ms{_TIMED}",
     "recomputed": "Share of the token-layers of all positions that were recomputed, from 0 to 1",
     "committed": "Tokens that the step revealed",
     **{f"flops_{part}": f"Floating-point operations of {_PARTS[part]}" for part in PARTS},

@@ -69,8 +69,9 @@ def tables_archive(record: RaceRecord, title: Title) -> bytes:
     notes = [("summary.csv", *note) for note in SUMMARY.items()]
     for lane, timed in record.started().items():
         trace = record.trace_for_views(lane) or timed
-        for name, table, known in (("steps", steps_table, STEPS), ("tokens", tokens_table, TOKENS)):
-            text = tables[f"{lane}-{name}.csv"] = table(trace)
+        steps, tokens = steps_table(trace, timed), tokens_table(trace)
+        for name, text, known in (("steps", steps, STEPS), ("tokens", tokens, TOKENS)):
+            tables[f"{lane}-{name}.csv"] = text
             columns = text.partition("\n")[0].split(",")
             notes += [(f"{lane}-{name}.csv", column, known[column]) for column in columns]
     tables["columns.csv"] = written(("table", "column", "meaning"), notes)

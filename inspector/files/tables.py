@@ -13,7 +13,7 @@ from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import GUIDED, KINDS, PARTS, SITES
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
-from inspector.page_data import foreign
+from inspector.page_data import compare, foreign
 from inspector.page_data.row_counts import step_windows
 from inspector.page_data.tokens import known
 from inspector.views.schedule import rows_done
@@ -44,10 +44,12 @@ def written(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return out.getvalue()
 
 
-def steps_table(trace: Trace) -> str:
+def steps_table(trace: Trace, timed: Trace | None = None) -> str:
     """The table of steps: all arrays with one or a few values per step.
 
-    Steps and blocks are numbered from 1; a branch counts on from its parent. Times are in ms.
+    Steps and blocks are numbered from 1; a branch counts on from its parent. Times are in ms. They
+    are those of `timed`, the same run without the recorder, by default those of the trace itself,
+    and empty if layers were recorded during that run.
     Cells that a run of another engine does not know are empty. The table has columns of shares by
     site and kinds by region if plans were recorded, and columns of the guider if there was one.
     """
@@ -58,15 +60,26 @@ def steps_table(trace: Trace) -> str:
     columns["block_step"] = (arrays["block_step"] + 1).tolist()
     columns["kind"] = [KINDS[kind] for kind in arrays["kind"]]
     for name in ("rows", "forwards", "masks_left", "forward_ms", "decide_ms", "recomputed"):
-        columns[name] = arrays[name].tolist()
+        columns[name] = arrays[name].tolist()  # the times are replaced below
     columns["committed"] = np.bincount(arrays["commit_step"], minlength=trace.steps).tolist()
     for i, part in enumerate(PARTS):
         columns[f"flops_{part}"] = arrays["flops"][:, i].tolist()
+    columns |= _guided(arrays) | _times(timed or trace, trace.steps)
     if foreign.facts(trace) is not None:
         unknown = [name for name in columns if name.startswith(UNKNOWN)]
         columns |= dict.fromkeys(unknown, [None] * trace.steps)
-    columns |= _guided(arrays) | _planned(trace, arrays) | _experts(trace, arrays)
+    columns |= _planned(trace, arrays) | _experts(trace, arrays)
     return written([*columns], zip(*columns.values(), strict=True))
+
+
+def _times(trace: Trace, steps: int) -> dict[str, list[Any]]:
+    """The columns of times of a run; empty if layers were recorded or it has another `steps`."""
+    arrays = trace.arrays()
+    found = {name: arrays[name] for name in ("forward_ms", "decide_ms")}
+    if len(arrays["guided_count"]):
+        found["guider_ms"], found["guider_prefill_ms"] = arrays["guided_ms"].T
+    known = compare.timed(trace) and trace.steps == steps
+    return {name: own.tolist() if known else [None] * steps for name, own in found.items()}
 
 
 def _guided(arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:

@@ -27,12 +27,14 @@ def read(text):
 
 
 def test_one_row_a_step(recorded):
-    trace = recorded[1]
-    rows, arrays = read(steps_table(trace)), trace.arrays()
+    timed, trace = recorded
+    rows, arrays = read(steps_table(trace, timed)), trace.arrays()
     assert [int(row["step"]) for row in rows] == list(range(1, trace.steps + 1))
     for name in ("rows", "forwards", "masks_left"):
         assert [int(row[name]) for row in rows] == arrays[name].tolist()
-    assert [float(row["forward_ms"]) for row in rows] == arrays["forward_ms"].tolist()
+    for name in ("forward_ms", "decide_ms"):
+        assert [float(row[name]) for row in rows] == timed.arrays()[name].tolist()
+        assert {row[name] for row in read(steps_table(trace))} == {""}
     assert [int(row["flops_ffn"]) for row in rows] == arrays["flops"][:, 2].tolist()
     assert sum(int(row["committed"]) for row in rows) == len(arrays["commit_id"])
     counted = np.unpackbits(arrays["plan"], axis=-1, count=len(arrays["canvas"]))[:, :, 1]
@@ -99,6 +101,10 @@ def test_what_a_guider_did_is_in_the_steps(recorded):
     assert [float(row["guider_prefill_ms"]) for row in rows] == [PREFILL_MS, 0, 0]
     assert [int(row["flops_guider"]) for row in rows] == [GUIDER_FLOPS] * 3
     assert "guider_ms" not in read(steps_table(recorded[0]))[0]
+    trace = guided_trace("off")
+    trace.meta["spec"] |= {"record": "layers"}
+    names = ("guider_ms", "guider_prefill_ms", "forward_ms", "decide_ms")
+    assert {row[name] for row in read(steps_table(trace)) for name in names} == {""}
 
 
 @pytest.mark.parametrize("table", [steps_table, tokens_table])

@@ -96,6 +96,16 @@ def test_the_summary_shows_no_times_of_a_recorded_run():
     assert row["forwards"]
 
 
+def test_the_times_of_the_steps_are_those_of_the_timed_run(race):
+    rows = read(race)["b-steps.csv"]
+    assert [float(row["forward_ms"]) for row in rows] == race.traces["b"].arrays()[
+        "forward_ms"
+    ].tolist()
+    alone = read(RaceRecord(state="imported", traces={"b": race.recorded["b"]}))["b-steps.csv"]
+    assert {row["forward_ms"] for row in alone} == {row["decide_ms"] for row in alone} == {""}
+    assert "share_k" in alone[0]
+
+
 def test_notes_say_which_positions_rows_and_shares_are_of():
     assert "position that the model attends to" in SUMMARY["rows_plain"]
     assert "all positions" in SUMMARY["recomputed"]
