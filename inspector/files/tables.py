@@ -14,7 +14,6 @@ from engine.core.events import GUIDED, KINDS, PARTS, SITES
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
 from inspector.page_data import compare, foreign
-from inspector.page_data.row_counts import step_windows
 from inspector.page_data.tokens import known
 from inspector.views.schedule import rows_done
 
@@ -158,8 +157,8 @@ def tokens_table(trace: Trace) -> str:
 def _times_recomputed(trace: Trace) -> np.ndarray:
     """The number of (step, layer) pairs that recomputed each row, by site, int64 [4, T]."""
     counts = np.zeros((len(SITES), len(trace.arrays()["canvas"])), np.int64)
-    for steps in step_windows(trace.steps):
-        counts += trace.recompute_map(steps).sum((0, 1))
+    for step in range(trace.steps):  # one by one: a map has eight times the bytes of the plan
+        counts += trace.recompute_map(step).sum(0)
     return counts
 
 
