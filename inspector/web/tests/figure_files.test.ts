@@ -88,6 +88,19 @@ test("a heat map's rows are its cells with their names and plain values", () => 
   ]);
 });
 
+test("a heat map of steps by steps has two columns with different names", () => {
+  const axis = { name: "step", count: 1 };
+  const rows = figureRows({
+    ...{ title: "", key: "", colour: () => [0, 0, 0], words: () => "", value: () => 7 },
+    x: axis,
+    y: axis,
+  });
+  assert.deepEqual(rows, [
+    ["other step", "step", "value"],
+    [1, 1, 7],
+  ]);
+});
+
 test("a PNG file states its resolution in a valid chunk after the header", () => {
   const file = Uint8Array.from({ length: 40 }, (_, i) => i);
   const out = withResolution(file, 300);

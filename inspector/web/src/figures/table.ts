@@ -37,7 +37,7 @@ function spansOf({ from, to, factor }: Joined, count: number): [number, number][
 
 /** Joined cells have one row, which names the first and the last cell on both axes. */
 function joinedRows(spec: HeatSpec, { x, y }: CellBlocks): CsvCell[][] {
-  const [across, down] = [spec.x.name, spec.y.name];
+  const [across, down] = axisNames(spec);
   const joined = spec.joined ?? `${severalOf(spec)} of the cells`;
   const value = `${spec.unit || "value"}, ${joined}`;
   const rows: CsvCell[][] = [[across, "last " + across, down, "last " + down, value]];
@@ -50,6 +50,11 @@ function joinedRows(spec: HeatSpec, { x, y }: CellBlocks): CsvCell[][] {
   return rows;
 }
 
+/** The columns of both places of a cell, which never have the same name. */
+function axisNames({ x, y }: HeatSpec): [string, string] {
+  return [x.name === y.name ? "other " + x.name : x.name, y.name];
+}
+
 function plainAt({ value, plain }: HeatSpec, x: number, y: number): CsvCell {
   const found = value(x, y);
   return found !== null && plain ? plain(found) : found;
@@ -60,7 +65,7 @@ function heatRows(spec: HeatSpec): CsvCell[][] {
   const { column } = spec;
   const more = (text: CsvCell): CsvCell[] => (column ? [text] : []);
   const rows: CsvCell[][] = [
-    [spec.x.name, spec.y.name, spec.unit || "value", ...more(column?.name)],
+    [...axisNames(spec), spec.unit || "value", ...more(column?.name)],
   ];
   for (let y = 0; y < spec.y.count; y++) {
     for (let x = 0; x < spec.x.count; x++) {
