@@ -50,6 +50,15 @@ def test_readouts_are_the_changes_of_the_trace(race, trace):
     assert "the router would not choose now" in sentence
 
 
+def test_the_probed_step_that_is_shown_is_the_nearest_one(race, trace):
+    probes = trace.arrays()["probe_step"]
+    late = int(np.diff(probes).argmax()) + 1
+    assert probes[late] - probes[late - 1] > 2
+    show_at(race, "experts", "a", 1, int(probes[late]) - 1)
+    figure = race.page.locator("#ds-race [data-figure=experts-probed]")
+    figure.get_by_text(f"probed step {probes[late] + 1}:").first.wait_for()
+
+
 def test_the_probed_line_is_of_all_outputs_in_use_recomputed_ones_too(race, trace):
     """Each probed row that took part counts, so the line is not called that of reused rows."""
     show_at(race, "experts", "a", 1, 3)
