@@ -101,6 +101,18 @@ test("a heat map of steps by steps has two columns with different names", () => 
   ]);
 });
 
+test("the rows of a heat map have a name in its file also if their axis has none", () => {
+  const rows = figureRows({
+    ...{ title: "", key: "", colour: () => [0, 0, 0], words: () => "", value: () => 7 },
+    x: { name: "answer token", count: 1 },
+    y: { name: "", count: 1, tick: () => "step" },
+  });
+  assert.deepEqual(rows, [
+    ["answer token", "row", "value"],
+    [1, "step", 7],
+  ]);
+});
+
 test("a PNG file states its resolution in a valid chunk after the header", () => {
   const file = Uint8Array.from({ length: 40 }, (_, i) => i);
   const out = withResolution(file, 300);

@@ -50,9 +50,9 @@ function joinedRows(spec: HeatSpec, { x, y }: CellBlocks): CsvCell[][] {
   return rows;
 }
 
-/** The columns of both places of a cell, which never have the same name. */
+/** The columns of both places of a cell: they never have the same name, or none. */
 function axisNames({ x, y }: HeatSpec): [string, string] {
-  return [x.name === y.name ? "other " + x.name : x.name, y.name];
+  return [x.name === y.name ? "other " + x.name : x.name, y.name || "row"];
 }
 
 function plainAt({ value, plain }: HeatSpec, x: number, y: number): CsvCell {
