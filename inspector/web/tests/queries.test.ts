@@ -3,12 +3,7 @@ import test from "node:test";
 import { at } from "../src/inspect/arrays.ts";
 import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { planOfLayer, type PlanBits } from "../src/inspect/plans.ts";
-import {
-  countedSteps,
-  layerLimit,
-  mapLegend,
-  thresholdWords,
-} from "../src/inspect/query_words.ts";
+import { countedSteps, layerLimit, mapLegend, thresholdWords } from "../src/inspect/query_words.ts";
 import { useWords } from "../src/inspect/views/queries.ts";
 import { cutPart, floats, frame, ints, planOf } from "./inspected.ts";
 

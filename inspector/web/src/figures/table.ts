@@ -64,9 +64,7 @@ function heatRows(spec: HeatSpec): CsvCell[][] {
   if (spec.blocks && isJoined(spec)) return joinedRows(spec, spec.blocks);
   const { column } = spec;
   const more = (text: CsvCell): CsvCell[] => (column ? [text] : []);
-  const rows: CsvCell[][] = [
-    [...axisNames(spec), spec.unit || "value", ...more(column?.name)],
-  ];
+  const rows: CsvCell[][] = [[...axisNames(spec), spec.unit || "value", ...more(column?.name)]];
   for (let y = 0; y < spec.y.count; y++) {
     for (let x = 0; x < spec.x.count; x++) {
       const cell = [csvTick(spec.x, x), csvTick(spec.y, y), plainAt(spec, x, y)];

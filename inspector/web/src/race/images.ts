@@ -114,8 +114,9 @@ function caption(grid: Grid): string {
 }
 
 /**
- * The patch that an arrow key leads to from the patch `at`, the first one if there is none yet (null):
- * left and right along the rows of the prompt, up and down in the column. The grid's end stops it.
+ * The patch that an arrow key leads to from the patch `at`, or from none (null); null for any other
+ * key. Left and right follow the rows of the prompt, up and down stay in the column. A key that leads
+ * out of the grid moves nothing.
  */
 export function patchAfter(key: string, at: number | null, grid: Grid): number | null {
   const { columns, rows } = grid;
