@@ -16,6 +16,7 @@ from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.core.tables import percentage
+from engine.guider.alignment import LOOKAHEAD
 from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.schedule import BlockProgress
 
@@ -53,7 +54,7 @@ class AssumedUnmasker(Unmasker):
     """Commits `tokens` tokens a forward on average, from left to right, at least one.
 
     Its candidates are those of `rule`, or without one the first `reach` masks, also beyond the
-    block.
+    block, and `lookahead` more, which are drafted and not committed.
     """
 
     name: ClassVar[str] = "assumed"
@@ -61,6 +62,7 @@ class AssumedUnmasker(Unmasker):
 
     tokens: float = 1.0
     reach: int = 0
+    lookahead: int = 0
     rule: Unmasker | None = None
 
     def __post_init__(self) -> None:
@@ -83,13 +85,16 @@ class AssumedUnmasker(Unmasker):
         """The masks that may be committed."""
         if self.rule is not None:
             return self.rule.candidate_positions(masked, block, logits_end)
-        near = np.cumsum(masked, 1) <= self.reach
+        near = np.cumsum(masked, 1) <= self.reach + self.lookahead
         return masked & near & (np.arange(masked.shape[1]) < logits_end[:, None])
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """As many as are due after this forward; what a block's end cuts off is due later."""
         self._due += self.tokens
-        number = min(max(1, round(self._due) - self._spent), int(view.real_host.sum()))
+        most = int(view.real_host.sum())
+        if self.rule is None:
+            most = min(most, self.reach)
+        number = min(max(1, round(self._due) - self._spent), most)
         self._spent += number
         return Commit(candidates.top(torch.tensor([number])), candidates.ids)
 
@@ -105,8 +110,14 @@ def assumed_unmasker(spec: RunSpec, tokens: float) -> Unmasker:
         return unmasker
     if not unmasker.guided:
         return AssumedUnmasker(tokens=tokens, rule=unmasker)
-    wide = spec.gen_length if getattr(unmasker, "multi_chunk", True) else unmasker.block  # type: ignore[attr-defined]
-    return AssumedUnmasker(tokens=tokens, reach=wide)
+    wide = spec.gen_length if _is_wide(unmasker) else unmasker.block  # type: ignore[attr-defined]
+    ahead = 0 if _is_wide(unmasker) else LOOKAHEAD
+    return AssumedUnmasker(tokens=tokens, reach=wide, lookahead=ahead)
+
+
+def _is_wide(unmasker: Unmasker) -> bool:
+    """Whether a guided unmasker may verify every mask of the answer in one step."""
+    return bool(getattr(unmasker, "multi_chunk", True))
 
 
 def complete(
@@ -128,6 +139,11 @@ def complete(
         if unmasker.guided:
             rule = f"The guider decides how many tokens {unmasker.title} commits"
         words.append(f"{rule}. Assumed: {tokens:.3g} a forward on average ({source}).")
+        if unmasker.guided and not _is_wide(unmasker):
+            words.append(
+                "The guider is taken to have another vocabulary than the model, so that a step "
+                f"drafts {LOOKAHEAD} masks beyond the speculation block."
+            )
     elif unmasker.planned_counts(spec.block_length, max(spec.steps // spec.blocks, 1)) is None:
         words.append(
             f"Chance decides how many tokens {unmasker.title} commits in a step. Assumed: one draw."

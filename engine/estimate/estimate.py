@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +42,7 @@ from engine.models.loading.memory_estimate import (
 )
 from engine.models.loading.random_weights import is_random_model, random_model_config
 from engine.models.loading.registry import REGISTERED
+from engine.trace.metrics import recomputed_share
 
 MAX_PROMPT_TOKENS = 131_072
 # Of a simulated run: the longest one with guidance on a model of 48 layers. Each takes up to 0.6 ms
@@ -79,8 +80,8 @@ class Simulated:
 
     @property
     def recomputed(self) -> float:
-        """The share of token-layers recomputed, mean over the steps."""
-        return float(np.mean([event.recomputed for event in self.events]))
+        """The share of token-layers recomputed (engine.trace.metrics.recomputed_share)."""
+        return recomputed_in(self.events)
 
     @property
     def logit_rows(self) -> int:
@@ -88,6 +89,12 @@ class Simulated:
         info, head = self.work[0].info, PARTS.index("head")
         heads = [int(event.flops[head]) // event.forwards for event in self.events]
         return max(heads) // (2 * info.d_model * info.vocab_size)
+
+
+def recomputed_in(events: Sequence[StepEvent]) -> float:
+    """The share of token-layers recomputed in the steps of a whole run."""
+    fills = sum(not event.rows_plain for event in events)
+    return recomputed_share(sum(event.recomputed for event in events), len(events), fills)
 
 
 def known_model(name: str, found: ModelInfo | None = None) -> ModelInfo:
@@ -185,8 +192,9 @@ def estimate(
 
     - `steps`, `forwards`, and `positions` committed;
     - `flops` of the run, `flops_per_step`, `flops_per_position`, `flops_by_part` (events.PARTS);
-    - means over the steps: `rows` that enter it, `rows_by_site` computed in a layer, the share
-      `recomputed` of the token-layers, `bytes_per_step` and `bytes_by_kind`;
+    - means over the steps: `rows` that enter it, `rows_by_site` computed in a layer,
+      `bytes_per_step` and `bytes_by_kind`;
+    - the share `recomputed` of the token-layers (engine.trace.metrics.recomputed_share);
     - `memory` in bytes, with `problem`, why the device cannot hold it, or empty;
     - `time`: `run_seconds`, `step_ms`, `median_step_ms`, `positions_per_s`, and the share
       `memory_bound_steps`;

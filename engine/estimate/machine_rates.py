@@ -1,4 +1,4 @@
-"""Rates of this machine, measured in a few seconds.
+"""Rates of this machine's CPU, measured in a few seconds.
 
 They are those of whole steps on models with random weights, of plain decoding and, for steps of few
 rows, with a dual cache: the rate of products is the FLOPs of a layer over its time without launches
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
-from engine.core.device import device_name, synchronized_time
+from engine.core.device import device_name
 from engine.estimate.devices import FEW_ROWS, MANY_ROWS, THIS_MACHINE, DeviceRates
 from engine.generate.capture.capturers import make_capturer
 from engine.generate.job import Job
@@ -28,6 +28,7 @@ from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.memory_estimate import free_bytes
 from engine.models.loading.random_weights import MINIMUM, random_adapter, random_model_config
 
+CPU = torch.device("cpu")
 MAX_WIDTH, STEPS = 1024, 6
 CACHED_STEPS = 16  # of a run with a cache, the first of which uses none
 READ_BYTES = 1 << 26
@@ -37,31 +38,28 @@ NARROW = (32, 32, 1)  # width, inner width and heads of a model whose products a
 NARROW_ROWS, NARROW_STEPS = 32, 24
 
 
-def measure_this_machine(info: ModelInfo, dtype: torch.dtype, device: str = "cpu") -> DeviceRates:
+def measure_this_machine(info: ModelInfo, dtype: torch.dtype) -> DeviceRates:
     """The rates of this machine for products as wide as those of a model, at most MAX_WIDTH.
 
     Equal sizes are measured once; the memory is what is free now.
     """
     wide, inner = min(info.d_model, MAX_WIDTH), min(info.ffn, 2 * MAX_WIDTH)
-    found = _measure(wide, inner, min(info.head_dim, wide), dtype, device)
-    return replace(found, memory=free_bytes().get("cuda:0" if device == "cuda" else device, 0))
+    found = _measure(wide, inner, min(info.head_dim, wide), dtype)
+    return replace(found, memory=free_bytes()["cpu"])
 
 
 @cache
-def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) -> DeviceRates:
+def _measure(wide: int, inner: int, head: int, dtype: torch.dtype) -> DeviceRates:
     """The rates for products of rows with [inner, wide], and heads of `head`; without memory."""
-    target = torch.device(device)
     with torch.inference_mode():
-        attention, bandwidth = _attention_rate(wide, head, dtype, target), _bandwidth(target)
-    layer, step = _overheads(target)
+        attention, bandwidth = _attention_rate(wide, head, dtype), _bandwidth()
+    layer, step = _overheads()
     heads = max(1, wide // head)
     sizes = heads * head, inner, heads
     flops, few = (
-        _product_rate(sizes, dtype, target, rows, layer, attention)
-        for rows in (MANY_ROWS, FEW_ROWS)
+        _product_rate(sizes, dtype, rows, layer, attention) for rows in (MANY_ROWS, FEW_ROWS)
     )
-    name = device_name(target)
-    threads = "" if target.type == "cuda" else f", {torch.get_num_threads()} thread(s)"
+    name = f"{device_name(CPU)}, {torch.get_num_threads()} thread(s)"
     words = (
         f"measured on this machine: {flops / 1e9:.0f} GFLOP/s in layers {wide} x {inner} of "
         f"{MANY_ROWS} rows and {few / 1e9:.0f} of {FEW_ROWS} with a cache, "
@@ -69,18 +67,13 @@ def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, device: str) 
         f"{layer * 1e6:.0f} us a layer, {step * 1e3:.2f} ms a step"
     )
     return DeviceRates(
-        THIS_MACHINE, f"this machine ({name}{threads})", flops, attention, bandwidth, layer, step,
+        THIS_MACHINE, f"this machine ({name})", flops, attention, bandwidth, layer, step,
         0, words, measured=True, few_flops=few,
     )  # fmt: skip
 
 
 def _product_rate(
-    sizes: tuple[int, int, int],
-    dtype: torch.dtype,
-    device: torch.device,
-    rows: int,
-    layer: float,
-    attention: float,
+    sizes: tuple[int, int, int], dtype: torch.dtype, rows: int, layer: float, attention: float
 ) -> float:
     """FLOPs of products a second in a layer that computes so many of MANY_ROWS rows.
 
@@ -89,35 +82,32 @@ def _product_rate(
     wide, inner, _ = sizes
     work = rows * (8 * wide**2 + 6 * wide * inner)
     scores = 4 * rows * MANY_ROWS * wide / attention
-    whole = _layer_seconds(sizes, dtype, device, rows)
+    whole = _layer_seconds(sizes, dtype, rows)
     return work / max(whole - layer - scores, whole / 4)
 
 
-def _attention_rate(wide: int, head: int, dtype: torch.dtype, device: torch.device) -> float:
+def _attention_rate(wide: int, head: int, dtype: torch.dtype) -> float:
     heads = max(1, wide // head)
-    q, k, v = (torch.randn(1, heads, MANY_ROWS, head).to(dtype).to(device) for _ in range(3))
-    seconds = _fastest(partial(F.scaled_dot_product_attention, q, k, v), device)
+    q, k, v = (torch.randn(1, heads, MANY_ROWS, head).to(dtype) for _ in range(3))
+    seconds = _fastest(partial(F.scaled_dot_product_attention, q, k, v))
     return 4 * MANY_ROWS * MANY_ROWS * heads * head / seconds
 
 
-def _bandwidth(device: torch.device) -> float:
-    data = torch.ones(READ_BYTES // 4, device=device)
-    return READ_BYTES / _fastest(data.sum, device)
+def _bandwidth() -> float:
+    return READ_BYTES / _fastest(torch.ones(READ_BYTES // 4).sum)
 
 
-def _overheads(device: torch.device) -> tuple[float, float]:
+def _overheads() -> tuple[float, float]:
     """Seconds of a layer and of a step whose products are negligible."""
     few, many = (
-        _step_seconds(_plain(NARROW_STEPS), layers, NARROW, torch.float32, device, NARROW_ROWS)
+        _step_seconds(_plain(NARROW_STEPS), layers, NARROW, torch.float32, NARROW_ROWS)
         for layers in (2, 10)
     )
     layer = max(many - few, 0.0) / 8
     return layer, max(few - 2 * layer, 0.0)
 
 
-def _layer_seconds(
-    sizes: tuple[int, int, int], dtype: torch.dtype, device: torch.device, rows: int
-) -> float:
+def _layer_seconds(sizes: tuple[int, int, int], dtype: torch.dtype, rows: int) -> float:
     """Seconds of a layer that computes all of MANY_ROWS rows, or fewer of them with a dual cache.
 
     On a busy machine a step of three layers may seem no slower than one of a single layer. It is
@@ -127,9 +117,7 @@ def _layer_seconds(
     if rows < MANY_ROWS:
         spec = RunSpec(gen_length=rows, block_length=rows, steps=CACHED_STEPS, cache="dual")
     for _ in range(ATTEMPTS):
-        one, three = (
-            _step_seconds(spec, layers, sizes, dtype, device, MANY_ROWS) for layers in (1, 3)
-        )
+        one, three = (_step_seconds(spec, layers, sizes, dtype, MANY_ROWS) for layers in (1, 3))
         if three > one:
             return (three - one) / 2
     return three / 3
@@ -141,12 +129,7 @@ def _plain(steps: int) -> RunSpec:
 
 
 def _step_seconds(
-    spec: RunSpec,
-    layers: int,
-    sizes: tuple[int, int, int],
-    dtype: torch.dtype,
-    device: torch.device,
-    rows: int,
+    spec: RunSpec, layers: int, sizes: tuple[int, int, int], dtype: torch.dtype, rows: int
 ) -> float:
     """The median seconds of a step of a random model, with a cache of one that uses it.
 
@@ -154,7 +137,7 @@ def _step_seconds(
     """
     wide, inner, heads = sizes
     name = f"llada:layers={layers},d={wide},heads={heads},ffn={inner},vocab={MINIMUM['vocab']}"
-    adapter = random_adapter(random_model_config(name), dtype, device)
+    adapter = random_adapter(random_model_config(name), dtype, CPU)
     choose_kernels(adapter)
     canvas = torch.full((1, rows), adapter.info.mask_id)
     prompt = rows - spec.gen_length
@@ -170,12 +153,12 @@ def _step_seconds(
     return median(event.step_ms for event in denoise(state) if event.kind == kind) / 1e3
 
 
-def _fastest(call: Callable[[], object], device: torch.device) -> float:
+def _fastest(call: Callable[[], object]) -> float:
     """The seconds of the fastest of ROUNDS calls, after one that is not timed."""
     call()
     times = []
     for _ in range(ROUNDS):
-        started = synchronized_time(device)
+        started = time.perf_counter()
         call()
-        times.append(synchronized_time(device) - started)
+        times.append(time.perf_counter() - started)
     return max(min(times), time.get_clock_info("perf_counter").resolution)

@@ -13,6 +13,7 @@ from engine.estimate.assumptions import Assumptions
 from engine.estimate.estimate import MAX_LAYER_FORWARDS, Target, layer_forwards, simulate
 from engine.models.base import ModelInfo
 from engine.models.feed_forward import ROUTERS, ExpertsInfo
+from engine.trace.metrics import recomputed_share
 from engine.trace.schema import MAX_LAYERS
 from engine.trace.trace import Trace
 
@@ -28,7 +29,6 @@ def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
     forward are taken from it, and its cache if the share is. Raises ValueError naming `recorded`,
     or a setting of the recorded run that is impossible.
     """
-    own = recorded_spec(trace)
     arrays = trace.arrays()
     steps, committed = trace.steps, len(arrays["commit_position"])
     if not steps or not committed:
@@ -37,41 +37,52 @@ def assumptions_of(trace: Trace, spec: RunSpec) -> Assumptions:
     source = f"from the recorded run on {name}, {steps} steps"
     tokens, share, filled = None, None, 0
     if make_unmasker(spec).confidence_decides:
-        _same("unmasker", own, spec)
+        _with_method_of("unmasker", trace, spec)
         tokens = max(committed / steps, 1.0)
         filled = int(np.isnan(arrays["commit_confidence"]).sum())
     if make_policy(spec).data_rows() is not None:
-        _same("cache", own, spec)
+        own = _with_method_of("cache", trace, spec)
         derive_plan(own)  # settings of a file may not fit together
         prompt = trace.prompt_length
         suffix = len(arrays["prompt_mask"]) - prompt - own.gen_length if own.suffix else 0
         target = Target(own.model, recorded_info(trace), prompt, suffix)
-        share = share_of(own, target, committed / steps, float(arrays["recomputed"].mean()))
+        work, fills = float(arrays["recomputed"].sum()), int(trace.commit_calls.sum())
+        recomputed = recomputed_share(work, steps, fills)
+        share = share_of(own, target, committed / steps, recomputed)
     return Assumptions(tokens, share, source, filled)
 
 
 def recorded_spec(trace: Trace) -> RunSpec:
     """The settings of a recorded run. Raises ValueError naming `recorded` if they are not known."""
+    if "foreign" in trace.meta:
+        raise ValueError(
+            "recorded: another engine decoded the run, so its unmasker and its cache are not "
+            "known; record a run here, or leave recorded out and give tokens_per_forward or share "
+            "in assumptions"
+        )
     try:
         return RunSpec.from_dict(trace.meta["spec"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"recorded: the settings of the run cannot be read ({error})") from None
 
 
-def _same(field: str, own: RunSpec, spec: RunSpec) -> None:
-    """Raise ValueError if the recorded run has another method."""
+def _with_method_of(field: str, trace: Trace, spec: RunSpec) -> RunSpec:
+    """The settings of a recorded run; ValueError if its method of a kind is not that of `spec`."""
+    own = recorded_spec(trace)
     mine, its = getattr(spec, field), getattr(own, field)
     if mine != its:
         raise ValueError(
             f"recorded: the run has {field} {its} and the estimate {mine}; record a run with {mine}"
         )
+    return own
 
 
 def share_of(spec: RunSpec, target: Target, tokens: float, recomputed: float) -> float | None:
     """The share at which an estimate recomputes as much as a run did; None if there is no choice.
 
-    `recomputed` is the run's mean share of token-layers, `tokens` its tokens a forward. The work
-    grows with the share, but not evenly: at 0, DARE-O computes layers less often than with any row.
+    `recomputed` is the run's share of token-layers (engine.trace.metrics.recomputed_share) and
+    `tokens` its tokens a forward. The work grows with the share, but not evenly: at 0, DARE-O
+    computes layers less often than with any row.
     Raises ValueError naming `recorded` if the search would have more than MAX_LAYER_FORWARDS.
     """
     if make_policy(spec).data_rows() is None:

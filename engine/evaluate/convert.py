@@ -1,7 +1,8 @@
 """Convert a run of another engine into a `driftscope-run` file.
 
 Known are the trajectories of d3LLM and the pages of dLLM-RL's trace viewer
-(engine/trace/foreign/README.md). With a tokenizer, token ids get their texts.
+(engine/trace/foreign/README.md). With a tokenizer, token ids get their texts. Canvases that are too
+large for the page are written as final tokens with the step of each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from engine.core.command_line import command_parser, failure, positive
 from engine.core.files import atomic_file
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.tokenizer import Tokenizer
-from engine.trace.foreign.document import ForeignRun, read_run
+from engine.trace.file_format import MAX_JSON_BYTES
+from engine.trace.foreign.document import ForeignRun, Token, read_run
 from engine.trace.foreign.reader import as_document, parsed
 
 
@@ -41,6 +43,39 @@ def _texts(run: ForeignRun, tokenizer: Tokenizer) -> dict[str, Any]:
     return {"vocabulary": {str(i): pieces[i] for i in sorted(pieces)}, "end_tokens": list(ends)}
 
 
+def encoded(document: dict[str, Any]) -> bytes:
+    """The JSON of a document, of at most MAX_JSON_BYTES: without canvases if these are larger.
+
+    Steps after the last commit, which change nothing, are then left out unless they have times.
+    Raises ValueError if the run is too large for the page.
+    """
+    data = _json(document)
+    if len(data) > MAX_JSON_BYTES and "canvases" in document:
+        data = _json(_without_canvases(document))
+    if len(data) > MAX_JSON_BYTES:
+        raise ValueError(
+            f"file: the run has {len(data) / 1e6:.1f} MB as JSON, more than the "
+            f"{MAX_JSON_BYTES // 10**6} MB that the page reads; take a shorter run"
+        )
+    return data
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _without_canvases(document: dict[str, Any]) -> dict[str, Any]:
+    """The same run as final tokens with the step of each."""
+    run = read_run(document)
+    tokens: list[Token | None] = list(run.start)
+    steps: list[int | None] = [None] * len(tokens)
+    for step, commits in enumerate(run.commits, 1):
+        for place, token in commits:
+            tokens[place], steps[place] = token, step
+    kept = {name: value for name, value in document.items() if name != "canvases"}
+    return kept | {"tokens": tokens, "step_map": steps}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command."""
     parser = command_parser("convert", __doc__)
@@ -53,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         document = converted(args.file, args.sample, args.tokenizer)
         if args.out.exists() and args.out.samefile(args.file):
             raise ValueError(f"--out: {args.out} is the other engine's file; name another")
+        data = encoded(document)
         with atomic_file(args.out) as file:
-            file.write(json.dumps(document, ensure_ascii=False).encode())
+            file.write(data)
     except (ValueError, OSError, CheckpointError) as error:
         raise failure(error, args) from None

@@ -32,7 +32,7 @@ from engine.core.files import write_atomically
 from engine.core.tables import RESULTS_README, markdown_table, percentage, update_section
 from engine.estimate.assumptions import MEASURED, Assumptions
 from engine.estimate.devices import THIS_MACHINE
-from engine.estimate.estimate import Target, estimate
+from engine.estimate.estimate import Target, estimate, recomputed_in
 from engine.estimate.recorded import share_of
 from engine.generate.loop import Denoiser, denoise
 from engine.models.base import ModelInfo
@@ -225,10 +225,8 @@ def _prompted(models: BenchModels, spec: RunSpec) -> tuple[RunSpec, list[list[in
 def _assumptions(spec: RunSpec, target: Target, events: list[StepEvent]) -> Assumptions:
     """Those with which the estimate has the forwards and the recomputed share of the run."""
     tokens = spec.gen_length / len(events)
-    recomputed: Any = np.mean([event.recomputed for event in events])
-    return Assumptions(
-        max(tokens, 1.0), share_of(spec, target, tokens, float(recomputed)), "from the run itself"
-    )
+    share = share_of(spec, target, tokens, recomputed_in(events))
+    return Assumptions(max(tokens, 1.0), share, "from the run itself")
 
 
 if __name__ == "__main__":

@@ -364,7 +364,7 @@ class DriftscopeLM(TemplateLM):
                     machine=self._machine(),
                     text=self.model.tokenizer.decode(ids),
                     gflops=float(tally.flops.sum()) / 1e9 / size,
-                    recomputed=tally.recomputed / tally.steps,
+                    recomputed=tally.recomputed_share,
                     peak_bytes=peak_memory(self.model.adapter.device),
                 )
 

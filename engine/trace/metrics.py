@@ -27,12 +27,21 @@ def steps_to_reveal(revealed: np.ndarray) -> int:
     return int(revealed.max(initial=-1)) + 1
 
 
+def recomputed_share(recomputed: float, steps: int, fills: int) -> float:
+    """Token-layers recomputed in a run, over those of all positions in its proposing steps.
+
+    `recomputed` is the sum of StepEvent.recomputed over all `steps`. `fills` of these only fill a
+    cache: their work counts, but they do not count as steps, because plain decoding has none.
+    """
+    return recomputed / max(steps - fills, 1)
+
+
 @dataclass
 class Tally:
     """Sums over the steps of a run of `length` rows; times are milliseconds of the engine alone.
 
     `revealed` [batch, length] int32 is the last step that committed each position, -1 if none did;
-    `ms_so_far[i]` is the time of the first i steps.
+    `fills` counts the steps that only fill a cache, and `ms_so_far[i]` is the time of the first i.
     """
 
     length: int
@@ -40,6 +49,7 @@ class Tally:
     steps: int = 0
     forwards: int = 0
     full_steps: int = 0
+    fills: int = 0
     rows: int = 0
     rows_plain: int = 0
     committed: int = 0
@@ -58,6 +68,7 @@ class Tally:
         self.revealed[event.sequences, event.positions] = self.steps
         self.steps += 1
         self.full_steps += event.kind == "full"
+        self.fills += not event.rows_plain
         self.committed += len(event.positions)
         for name in SUMMED:
             setattr(self, name, getattr(self, name) + getattr(event, name))
@@ -70,6 +81,11 @@ class Tally:
     def total_ms(self) -> float:
         """Milliseconds of all steps so far."""
         return self.forward_ms + self.decide_ms
+
+    @property
+    def recomputed_share(self) -> float:
+        """See the function of this name."""
+        return recomputed_share(self.recomputed, self.steps, self.fills)
 
     def text_steps(self, start: int, tokens: int, sequence: int = 0) -> int:
         """Steps until the last of the `tokens` positions from `start` on was committed."""
@@ -102,7 +118,7 @@ class Tally:
             "positions_per_s": self.committed / seconds if seconds else 0.0,
             "rows": self.rows,
             "rows_plain": self.rows_plain,
-            "recomputed": self.recomputed / self.steps if self.steps else 0.0,
+            "recomputed": self.recomputed_share,
             "gflops": float(self.flops.sum()) / 1e9,
             "gflops_per_position": float(self.flops.sum()) / 1e9 / max(self.committed, 1),
             **{f"gflops_{part}": float(n) / 1e9 for part, n in zip(PARTS, self.flops, strict=True)},

@@ -124,7 +124,7 @@ def rows_done(trace: Trace, fields: Fields) -> Cut:
 def schedule_kinds(trace: Trace, fields: Fields) -> Cut:
     """Kinds of each step and region, as planned and as done, and the share recomputed so far."""
     schedule.check(trace)
-    running = schedule.running(trace.arrays()["recomputed"])
+    running = schedule.running(trace.arrays()["recomputed"], trace.commit_calls)
     return Cut(schedule.kinds(trace) | {"running": running}, {"regions": list(schedule.REGIONS)})
 
 

@@ -26,8 +26,9 @@ def plans(trace: Trace) -> dict[str, np.ndarray]:
       trace has none; `differs` [n, 2]: the steps and regions where the two differ;
     - `portion` [S, 3]: share of a region's token-layers that was recomputed, NaN if it is empty;
     - `share` [S, L, 4]: share of a layer's rows that was recomputed, by site;
-    - `running` [S]: percentage of token-layers recomputed up to each step, over all sites and
-      guidance branches.
+    - `running` [S]: token-layers recomputed up to each step, over all sites and guidance branches,
+      as a percentage of those of all positions. Commit calls add work and count as no step, because
+      a run without a cache makes none.
 
     Raises ValueError if the run has no plans.
     """
@@ -35,7 +36,7 @@ def plans(trace: Trace) -> dict[str, np.ndarray]:
     return kinds(trace) | {
         "portion": portion(trace.arrays()["plan"], regions(trace)),
         "share": share(trace),
-        "running": running(trace.arrays()["recomputed"]),
+        "running": running(trace.arrays()["recomputed"], trace.commit_calls),
     }
 
 
@@ -85,7 +86,12 @@ def portion(plan: np.ndarray, places: np.ndarray) -> np.ndarray:
     return np.where(most > 0, whole / np.maximum(most, 1), np.nan).astype(np.float32)
 
 
-def running(recomputed: np.ndarray) -> np.ndarray:
-    """Mean of the shares [S] up to each step, as a percentage, float32."""
-    counts = np.arange(1, len(recomputed) + 1)
+def running(recomputed: np.ndarray, commit_calls: np.ndarray) -> np.ndarray:
+    """The array `running` of `plans`, float32.
+
+    Args:
+        recomputed: share of the token-layers that a step recomputed, [S].
+        commit_calls: whether a step is a commit call, bool [S].
+    """
+    counts = np.maximum(np.cumsum(~commit_calls), 1)
     return (100 * np.cumsum(recomputed) / counts).astype(np.float32)

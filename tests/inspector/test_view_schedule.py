@@ -52,7 +52,13 @@ def test_running_is_the_mean_of_the_shares_so_far(trace):
     shares = unpacked(schedule(trace)["share"]).mean((1, 2))
     for step in (0, 1, 9, 31):
         assert found[step] == pytest.approx(100 * shares[: step + 1].mean(), rel=1e-4)
-    assert running(np.array([1.0, 0.0, 0.5])).tolist() == [100, 50, 50]
+    shares, calls = np.array([1.0, 0.0, 0.5]), np.zeros(3, bool)
+    assert running(shares, calls).tolist() == [100, 50, 50]
+
+
+def test_a_commit_call_adds_work_to_the_steps_so_far_and_is_none_itself():
+    shares, calls = np.array([0.5, 0.25, 0.25, 0.5]), np.array([True, False, True, False])
+    assert running(shares, calls).tolist() == [50, 75, 100, 75]
 
 
 def test_kinds_differ_where_the_rows_chosen_turn_out_to_be_all(session, trace):

@@ -324,8 +324,7 @@ def test_a_busy_machine_never_seems_to_have_layers_without_time(monkeypatch):
         return 0.03 / layers
 
     monkeypatch.setattr(machine_rates, "_step_seconds", no_slower_with_more_layers)
-    sizes, cpu = (64, 64, 1), torch.device("cpu")
-    seconds = machine_rates._layer_seconds(sizes, torch.float32, cpu, MANY_ROWS)
+    seconds = machine_rates._layer_seconds((64, 64, 1), torch.float32, MANY_ROWS)
     assert seconds == pytest.approx(0.01 / 3)
     assert measured == [1, 3] * machine_rates.ATTEMPTS
 

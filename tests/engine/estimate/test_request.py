@@ -1,5 +1,6 @@
 """Requests for an estimate: a prompt of unknown length, and this machine."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,8 @@ from engine.estimate import machine_rates
 from engine.estimate.devices import DeviceRates
 from engine.estimate.estimate import known_model
 from engine.estimate.request import EstimateRequest, estimate_spec
+from engine.trace.foreign.build import Numbering, trace_of
+from engine.trace.foreign.document import read_run
 
 SHAPE = "llada:layers=2,d=64,heads=1,ffn=64,vocab=1024"
 SPEC = RunSpec(gen_length=8, block_length=8, steps=8, dtype="bfloat16")
@@ -26,6 +29,16 @@ def test_a_prompt_of_unknown_length_is_said_to_count_as_one_token(ids, given, co
     words = " ".join(found["assumed"])
     assert ("The prompt counts as one token" in words) == said
     assert found["exact"] != said
+
+
+def test_the_methods_of_another_engine_are_not_known():
+    document = {"format": "driftscope-run", "version": 1, "tokens": ["a", "b"], "step_map": [2, 1]}
+    request = EstimateRequest(SHAPE, "h100", 7, recorded=trace_of(read_run(document), Numbering()))
+    models = SimpleNamespace(prompt=lambda spec: None, suffix_tokens=lambda spec: 0)
+    for changes in ({"unmasker": "threshold"}, {"cache": "d2_cache"}):
+        with pytest.raises(ValueError, match="^recorded: another engine decoded the run"):
+            estimate_spec(models, replace(SPEC, **changes), request)
+    assert estimate_spec(models, SPEC, request)["exact"], "nothing is taken from the run"
 
 
 def test_the_memory_of_this_machine_is_what_is_free_at_the_time(monkeypatch):

@@ -9,6 +9,7 @@ from engine.catalog import make_policy, policies, unmaskers
 from engine.config.spec import RunSpec
 from engine.estimate.assumptions import Assumptions, complete
 from engine.estimate.estimate import Target, estimate, known_model, simulate
+from engine.guider.alignment import LOOKAHEAD
 from tests.support.micro import fitting_model, make_prompts, make_spec, model_of, run
 
 PROMPT = 9
@@ -99,6 +100,8 @@ def test_a_step_that_fills_a_cache_proposes_nothing(unmasker):
     fills = [event for event in found.events if not len(event.positions)]
     assert len(fills) == 5  # one before each block of the answer
     assert all(event.rows_plain == 0 for event in fills)
+    work = sum(event.recomputed for event in found.events)
+    assert found.recomputed == pytest.approx(work / (len(found.events) - 5))
 
 
 def test_other_settings_have_other_flops():
@@ -167,6 +170,17 @@ def test_logits_that_a_rule_reads_beyond_the_block_are_in_the_memory():
     row = target.info.vocab_size * (2 + 3 * 8)  # in bfloat16, and three times in float64
     assert guided == 128 * row
     assert threshold < guided / 3
+
+
+def test_a_guided_step_of_one_chunk_drafts_beyond_it_and_commits_no_more():
+    knobs = {"guided.multi_chunk": False, "guided.block": 2}
+    spec = make_spec(unmasker="guided", knobs=knobs, gen_length=40, block_length=20)
+    found = simulated("mha", spec, tokens_per_forward=1024.0)
+    assert {len(event.positions) for event in found.events} == {2}
+    assert found.logit_rows == 2 + LOOKAHEAD
+    model = model_of("mha")
+    words = complete(spec, Assumptions(), model.info)[1]
+    assert any(f"drafts {LOOKAHEAD} masks beyond the speculation block" in one for one in words)
 
 
 def test_the_logits_of_both_guidance_branches_are_of_the_same_rows():

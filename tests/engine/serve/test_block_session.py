@@ -17,6 +17,7 @@ from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.lessons.lesson_checks import commit_call
 from inspector.views.queries import layer_histogram, query_facts, reuse_by_layer
+from inspector.views.schedule import running
 from tests.support.micro import write_checkpoint
 
 TEXT = "Nuts cost 9 dollars each. Lily buys 5 nuts."
@@ -89,6 +90,18 @@ def test_rows_beyond_the_block_are_neither_reused_nor_those_of_a_run_without_a_c
     assert cached.rows_in_sight()[~calls].tolist() == plain.rows_in_sight().tolist()
     done = cached.recompute_map()[~calls].sum((0, -1))
     assert reuse_by_layer(cached) == pytest.approx(1 - done / plain.rows_in_sight().sum())
+
+
+def test_the_work_of_commit_calls_is_a_part_of_the_steps_that_plain_decoding_takes(session):
+    plain, cached = (
+        recorded(session, spec_of(**SDAR, cache=cache, record="steps"))
+        for cache in ("none", "frozen")
+    )
+    for trace in (plain, cached):
+        shares = trace.arrays()["recomputed"]
+        share = trace.meta["metrics"]["recomputed"]
+        assert share == pytest.approx(shares.sum() / plain.steps)
+        assert running(shares, trace.commit_calls)[-1] == pytest.approx(100 * share)
 
 
 def test_a_commit_call_attends_to_no_row_of_the_block_that_follows(session):

@@ -6,6 +6,7 @@ import pytest
 
 from engine.__main__ import main
 from engine.core.files import ASSETS
+from engine.evaluate import convert
 from engine.trace.foreign import d3llm, dllm_rl
 from engine.trace.foreign.document import read_run
 from engine.trace.foreign.reader import as_document, load_run
@@ -117,6 +118,24 @@ def test_the_command_does_not_write_over_its_source(tmp_path):
     with pytest.raises(SystemExit, match=r"^error: --out: .* is the other engine's file"):
         main(["convert", str(source), "--sample", "2", "--out", str(source)])
     assert source.read_text() == text
+
+
+def test_canvases_that_are_too_large_for_the_page_become_a_step_map(tmp_path, monkeypatch):
+    source, out = tmp_path / "trajectory_data.json", tmp_path / "run.json"
+    open_places = [[7, 8, *[MASK] * 40, 4, *[5] * i, *[MASK] * (9 - i)] for i in range(10)]
+    source.write_text(json.dumps(SAMPLE | {"trajectory": open_places}))
+    command = ["convert", str(source), "--out", str(out)]
+    main(command)
+    whole = load_run(out)
+    assert "canvases" in json.loads(out.read_text("utf-8"))
+    monkeypatch.setattr(convert, "MAX_JSON_BYTES", out.stat().st_size - 1)
+    main(command)
+    assert "canvases" not in json.loads(out.read_text("utf-8"))
+    assert load_run(out) == whole
+    monkeypatch.setattr(convert, "MAX_JSON_BYTES", 300)
+    with pytest.raises(SystemExit, match=r"^error: file: the run has 0\.0 MB as JSON, more than"):
+        main(command)
+    assert load_run(out) == whole
 
 
 def test_the_command_writes_a_run_with_the_texts_of_a_tokenizer(tmp_path):
