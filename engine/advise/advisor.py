@@ -16,7 +16,7 @@ from engine.advise.prediction import Prediction, predict_steps
 from engine.advise.request import FINALISTS, AdviceRequest
 from engine.advise.reuse_error import drift_profile, measure_reuse_error
 from engine.advise.search import CacheSearch, NoSettingError, search_at_random, search_cache
-from engine.advise.space import fitted, grid, title_of
+from engine.advise.space import DEFAULT, fitted, grid, title_of
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.prompts import Prompt
@@ -227,13 +227,13 @@ class Advisor:
             if own is None or self._measuring.stopped:
                 return None
         first = self._exact[0].trace.arrays()
-        tokens, forwards = int(first["prompt_mask"].sum()), int(first["forwards"].sum())
-        steps = self._narrow.run(request.plain, tokens, forwards)
+        tokens, count = int(first["prompt_mask"].sum()), self._exact[0].trace.steps
+        steps = self._narrow.run(request.plain, tokens, count)
         scale, errors = flop_scale(self._exact[0].flops, steps), measure_reuse_error(self._traces)
 
         def predict(spec: RunSpec) -> Prediction:
             if spec not in self._predicted:
-                found = predict_steps(self._narrow, scale, errors, spec, tokens, forwards)
+                found = predict_steps(self._narrow, scale, errors, spec, tokens, count)
                 self._predicted[spec] = found
             return self._predicted[spec]
 
@@ -299,13 +299,14 @@ def finalists(found: CacheAdvice, keep: float) -> list[str]:
     """Names of the settings of the final test.
 
     They are the FINALISTS fastest settings of the search that kept enough, and the one that kept
-    most; the method's defaults, and the fastest published setting that kept enough; and the best
-    one of the search at random.
+    most; the method's defaults if they could be run, and the fastest published setting that kept
+    enough; and the best one of the search at random.
     """
-    search = found.search
+    search, default = found.search, f"{found.search.cache}: {DEFAULT}"
     own = {n: search.measured[n] for n in search.whole if n not in search.references}
     published = {n: search.measured[n] for n in search.references if n in search.whole}
-    names = [*search.references[:1], *_fastest(published, keep, 1)]
+    names = [n for n in search.references if n == default and n in search.measured]
+    names += _fastest(published, keep, 1)
     names += [*_fastest(own, keep, FINALISTS), *_most_kept(own)]
     if found.drawn is not None:
         drawn = {n: found.drawn.measured[n] for n in found.drawn.whole}

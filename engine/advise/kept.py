@@ -93,7 +93,8 @@ def accuracy_kept(pairs: Sequence[tuple[bool, bool]]) -> Kept | None:
     rng = np.random.default_rng(0)
     draws = rng.integers(len(right), size=(RESAMPLES, len(right)))
     sums = right[draws].sum(1)
-    ratios = sums[:, 1] / np.maximum(sums[:, 0], 1)
+    sums = sums[sums[:, 0] > 0]  # without a right answer of plain decoding there is no ratio
+    ratios = sums[:, 1] / sums[:, 0]
     low, high = np.quantile(ratios, (0.025, 0.975))
     gained, lost = discordant(pairs)
     share = float(right[:, 1].sum() / plain)

@@ -70,13 +70,13 @@ class NarrowModel:
         # The empty digest keeps calibrations of random weights out of the cache folder.
         self._model = LoadedModel(adapter, tokenizer, "")
 
-    def run(self, spec: RunSpec, tokens: int, forwards: int | None = None) -> Iterator[PlannedStep]:
+    def run(self, spec: RunSpec, tokens: int, steps: int | None = None) -> Iterator[PlannedStep]:
         """The steps of a run of `spec` with a prompt of `tokens` tokens.
 
-        `forwards`: if confidence decides them, the number of forwards that it needs. Raises
-        ValueError if the cache does not go with tokens committed by a schedule.
+        `steps`: if confidence decides them, the number of steps that it needs. Raises ValueError
+        if the cache does not go with tokens committed by a schedule.
         """
-        planned = _scheduled(spec, forwards)
+        planned = _scheduled(spec, steps)
         planned = replace(planned, model=self.name, record="steps", prompt="", messages=())
         info = self._model.adapter.info
         prompt = random_prompt(info, tokens)
@@ -88,16 +88,16 @@ class NarrowModel:
             yield PlannedStep(rows, event.flops, event.recomputed)
 
 
-def _scheduled(spec: RunSpec, forwards: int | None) -> RunSpec:
-    """A spec that commits as many tokens in each step, in about so many forwards."""
-    spec = replace(spec, dtype="float32", device="cpu", temperature=0.0, cfg_scale=spec.cfg_scale)
+def _scheduled(spec: RunSpec, steps: int | None) -> RunSpec:
+    """A spec that commits as many tokens in each step, in about so many steps."""
+    spec = replace(spec, dtype="float32", device="cpu", temperature=0.0)
     if not make_unmasker(spec).confidence_decides:
         return spec
     own = f"{spec.unmasker}."
     knobs = {key: value for key, value in spec.knobs.items() if not key.startswith(own)}
-    per_block = max(round((forwards or spec.gen_length) / spec.blocks), 1)
-    steps = min(per_block, spec.block_length) * spec.blocks
-    return replace(spec, unmasker="quota", knobs=knobs, steps=steps)
+    per_block = max(round((steps or spec.gen_length) / spec.blocks), 1)
+    scheduled = min(per_block, spec.block_length) * spec.blocks
+    return replace(spec, unmasker="quota", knobs=knobs, steps=scheduled)
 
 
 def flop_scale(real: np.ndarray, narrow: Iterable[PlannedStep]) -> np.ndarray:

@@ -45,16 +45,16 @@ def predict_steps(
     errors: ReuseError,
     spec: RunSpec,
     tokens: int,
-    forwards: int,
+    steps: int,
 ) -> Prediction:
     """Predict the steps of a setting for a prompt of `tokens` tokens.
 
-    `scale` [PARTS] is that of `flop_scale`, `forwards` those of the run without a cache. Raises
+    `scale` [PARTS] is that of `flop_scale`, `steps` those of the run without a cache. Raises
     ValueError if the cache does not go with tokens committed by a schedule.
     """
     gflops, recomputed, selections, error = [], [], 0, 0.0
     ages: np.ndarray | None = None
-    for step in narrow.run(spec, tokens, forwards):
+    for step in narrow.run(spec, tokens, steps):
         ages = _ages(ages, step)
         error += errors.of_rows(ages, step.rows, tokens)
         selections += _selections(step, tokens)

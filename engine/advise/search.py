@@ -49,7 +49,8 @@ class CacheSearch:
     fitted: tuple[str, ...] = ()
     predictions: dict[str, Prediction] = field(default_factory=dict)
     measured: dict[str, Measured] = field(default_factory=dict)
-    whole: set[str] = field(default_factory=set)  # measured on all prompts of the search
+    # Measured on all prompts of the search, but for those on which plain decoding failed.
+    whole: set[str] = field(default_factory=set)
     runs: int = 0
     others: int = 0
 
@@ -78,7 +79,8 @@ def search_cache(
     """Search a cache among `settings` and those `derived` from recorded drifts, into `found`.
 
     All derived settings are predicted, and at least one of them is run in the first round. Raises
-    ValueError naming `answer` if accuracy is asked for and plain decoding has no answer right.
+    ValueError naming `answer` if accuracy is asked for and plain decoding has no answer right, and
+    NoSettingError if neither a published setting nor a candidate could be run.
     """
     cache, prompts = found.cache, request.search_prompts
     references = [
@@ -129,6 +131,8 @@ def _rounds(
     rest = [one for one in candidates if one not in half]
     more = promising(rest, found.predictions, request.keep, request.candidates - len(half))
     yield from _measure(found, measuring, more, first, request)
+    if not found.measured and not measuring.stopped:
+        raise NoSettingError(f"cache: no setting of {found.cache} could be run on these prompts")
     yield from halve(request, found, [*half, *more], first, measuring)
 
 
@@ -239,18 +243,18 @@ def _measure(
         return
     prompts = request.search_prompts[:count]
     yield from measuring.measure(f"measuring {title_of(found.cache)}", settings, prompts)
+    every = request.search_prompts
+    possible = len(every) - len(measuring.failed(every))
     for one in settings:
         own = measuring.measured(one, prompts)
         if own is not None:
             found.measured[one.name] = own
-            if len(own.pairs) == len(request.search_prompts):
+            if len(own.pairs) >= possible:
                 found.whole.add(one.name)
 
 
 def _fit(found: CacheSearch) -> None:
-    """Fit the predictions to what was measured; NoSettingError if no setting could be run."""
-    if not found.measured:
-        raise NoSettingError(f"cache: no setting of {found.cache} could be run on these prompts")
+    """Fit the predictions to what was measured, if anything was."""
     both = [
         (found.predictions[name], one)
         for name, one in found.measured.items()

@@ -80,12 +80,12 @@ def fitted(base: RunSpec, cache: str, profile: Callable[[str], DriftProfile]) ->
 def published(base: RunSpec, cache: str, family: str) -> list[NamedSpec]:
     """The method's defaults, and its settings in the presets of the model and its family.
 
-    Of a preset only the knobs of the cache are taken; lengths, unmasker and end of text are those
-    of `base`. Settings that several tasks share appear once, under the name of the first. A title
-    that several models use for other settings is followed by the knobs.
+    Those that do not go with `base` are left out, such as a sub-block that does not divide its
+    block. Of a preset only the knobs of the cache are taken; lengths, unmasker and end of text are
+    those of `base`. Settings that several tasks share appear once, under the name of the first. A
+    title that several models use for other settings is followed by the knobs.
     """
-    default = with_cache(base, cache, {})
-    found = {_text(default): NamedSpec(DEFAULT, default)}
+    found = {_text(one): NamedSpec(DEFAULT, one) for one in _possible(base, cache, [{}])}
     for preset in _presets(base.model, family):
         if preset.fields.get("cache") != cache:
             continue

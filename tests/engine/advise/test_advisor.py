@@ -91,6 +91,23 @@ def test_exact_runs_are_recorded_whole(checkpoint):
         assert drift.shape[1:] == (trace.layers, len(QUANTITIES), len(trace.arrays()["canvas"]))
 
 
+def test_a_step_with_two_branches_of_guidance_is_predicted_as_one_step(session, monkeypatch):
+    base = replace(BASE, unmasker="threshold", cfg_scale=1.0)
+    own, asked = advisor(session, base=base), []
+    planned = own._narrow.run
+
+    def noted(spec, tokens, steps):
+        asked.append(steps)
+        return planned(spec, tokens, steps)
+
+    monkeypatch.setattr(own._narrow, "run", noted)
+    for _ in own.events():
+        pass
+    first = own._traces[0]
+    assert first.arrays()["forwards"].sum() == 2 * first.steps
+    assert set(asked) == {first.steps}
+
+
 def test_the_planned_steps_of_a_run_are_not_all_held(session, monkeypatch):
     """One of a model of 32 layers and 3,072 positions takes 400 KB, and a run has 1,024."""
     own, steps, held = advisor(session), [], []

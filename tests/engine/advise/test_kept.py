@@ -33,6 +33,12 @@ def test_accuracy_is_kept_as_a_ratio_with_a_paired_test():
     assert (found.low, found.high) == pytest.approx(want, abs=0.06)
 
 
+def test_draws_without_a_right_answer_of_plain_decoding_have_no_ratio():
+    """A third of the draws from six problems, one of which is solved, lack it."""
+    found = kept("accuracy", [(RIGHT, RIGHT)] + [(WRONG, WRONG)] * 5)
+    assert (found.share, found.low, found.high) == (1, 1, 1)
+
+
 def test_nothing_can_be_judged_without_pairs_or_right_answers():
     assert kept("tokens", []) is None
     assert kept("accuracy", [(WRONG, RIGHT)]) is None

@@ -105,10 +105,10 @@ def test_plain_decoding_has_no_error(exact, narrow):
     assert found.recomputed == 1
 
 
-def test_a_run_without_a_schedule_has_as_many_forwards_as_it_is_given(narrow):
+def test_a_run_without_a_schedule_has_as_many_steps_as_it_is_given(narrow):
     spec = replace(BASE, unmasker="threshold", cache="dual")
-    assert len(list(narrow.run(spec, 10, forwards=4))) == 4
-    assert len(list(narrow.run(spec, 10, forwards=1))) == 2, "each block needs one"
+    assert len(list(narrow.run(spec, 10, steps=4))) == 4
+    assert len(list(narrow.run(spec, 10, steps=1))) == 2, "each block needs one"
 
 
 @pytest.mark.parametrize("family", PUBLISHED)

@@ -10,13 +10,14 @@ from engine.advise.prediction import Prediction
 from engine.advise.request import AdviceRequest
 from engine.advise.search import (
     CacheSearch,
+    NoSettingError,
     better,
     promising,
     search_at_random,
     search_cache,
     spread,
 )
-from engine.advise.space import grid, with_cache, without_repeats
+from engine.advise.space import grid, published, with_cache, without_repeats
 from engine.batch.journal import Journal
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
@@ -165,6 +166,45 @@ def test_a_stopped_search_keeps_what_it_has_and_goes_on_from_there(tmp_path):
     assert set(continued.measured) == set(want.measured)
     for name, one in continued.measured.items():
         assert one.speed_up == want.measured[name].speed_up
+
+
+class Refusing(Engine):
+    """An engine on which plain decoding fails on a prompt, or settings on all of them."""
+
+    def __init__(self, prompt=None, settings=()):
+        super().__init__()
+        self.prompt, self.settings = prompt, [one.knobs for one in settings]
+
+    def run(self, spec):
+        plain = spec.cache == "none"
+        if spec.prompt == self.prompt if plain else spec.knobs in self.settings:
+            raise ValueError("memory: none is left")
+        yield from super().run(spec)
+
+
+def test_a_prompt_on_which_plain_decoding_fails_is_left_out_of_the_search():
+    _, found, _ = searched(Refusing(prompt=PROMPTS[0].prompt))
+    assert found.whole
+    assert {len(found.measured[name].pairs) for name in found.whole} == {7}
+    assert finalists(CacheAdvice(found), 0.95)
+
+
+def test_a_search_goes_on_without_defaults_that_cannot_be_run():
+    defaults = with_cache(BASE, "dllm_cache", {})
+    _, found, _ = searched(Refusing(settings=[defaults]))
+    names = finalists(CacheAdvice(found), 0.95)
+    assert names
+    assert "dllm_cache: defaults" not in names
+
+
+def test_a_search_goes_on_where_no_published_setting_can_be_run():
+    known = [one.spec for one in published(BASE, "dllm_cache", "llada")]
+    _, found, _ = searched(Refusing(settings=known))
+    assert found.whole
+    assert not found.whole & set(found.references)
+    every = [*known, *grid(BASE, "dllm_cache")]
+    with pytest.raises(NoSettingError, match="no setting of dllm_cache could be run"):
+        searched(Refusing(settings=every))
 
 
 def test_a_search_at_random_makes_as_many_runs_at_most():

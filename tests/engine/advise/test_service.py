@@ -63,9 +63,9 @@ def test_no_part_records_or_predicts_again(served, session, monkeypatch):
         recorded.append(spec.record)
         return asked(spec, control)
 
-    def noted(narrow, scale, errors, spec, tokens, forwards):
+    def noted(narrow, scale, errors, spec, tokens, steps):
         predicted.append(spec)
-        return made(narrow, scale, errors, spec, tokens, forwards)
+        return made(narrow, scale, errors, spec, tokens, steps)
 
     monkeypatch.setattr(session, "run", counted)
     monkeypatch.setattr(advisor, "predict_steps", noted)

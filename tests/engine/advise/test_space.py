@@ -91,6 +91,14 @@ def test_published_settings_start_with_the_defaults_and_appear_once():
     assert all(one.spec.gen_length == BASE.gen_length for one in found)
 
 
+def test_defaults_that_do_not_go_with_the_run_are_no_published_setting():
+    """Guided decoding in blocks of 64 needs 64 candidates of d2Cache, whose default is 32."""
+    base = replace(BASE, unmasker="guided", block_length=64)
+    assert grid(base, "d2_cache")
+    for one in published(base, "d2_cache", "llada"):
+        derive_plan(one.spec)
+
+
 @pytest.mark.parametrize("model", sorted(REGISTERED))
 def test_published_settings_of_a_model_have_names_of_their_own(model):
     """Models of a family have presets of one title with other knobs."""
