@@ -103,7 +103,8 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
             else []
         ),
         ("predicted step", f"{time['step_ms']:.3g} ms (median {time['median_step_ms']:.3g})"),
-        ("predicted run", f"{time['run_seconds']:.3g} s, {time['positions_per_s']:.3g} positions/s"),
+        ("predicted run",
+         f"{time['run_seconds']:.3g} s, {time['positions_per_s']:.3g} positions/s"),
         ("steps bound by memory", percentage(time["memory_bound_steps"], 0)),
     ]  # fmt: skip
 

@@ -37,7 +37,7 @@ from engine.core.tables import README, RESULTS_README, percentage, update_sectio
 from engine.evaluate import comparison, results_text
 from engine.evaluate.causal_exam import beside_generate
 from engine.evaluate.exam import evaluate, summarise
-from engine.evaluate.kept_accuracy import KeptAccuracy, folder_digest, row_key
+from engine.evaluate.kept_accuracy import ANSWERS, KeptAccuracy, folder_digest, row_key
 from engine.guider.model import Guider
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
@@ -156,14 +156,22 @@ def _evaluate_family(
     """The accuracy rows of a block in one family; `exam` as exam_questions takes it."""
     baseline = block.specs[0].spec
     keys = {one.name: row_key(one.spec, baseline, _digests(one.spec), exam) for one in block.specs}
+    first, before = block.specs[0], kept.get(keys[block.specs[0].name])
     missing = [one for one in block.specs if kept.get(keys[one.name]) is None]
-    if missing:
-        wanted = missing if missing[0] is block.specs[0] else [block.specs[0], *missing]
+
+    def evaluate_anew(wanted: Sequence[NamedSpec]) -> None:
         questions = exam_questions(**exam)
         for row in comparison.compare(load_embedded, wanted, questions, BATCH, workers):
             kept.put(keys[row["name"]], row)
             where = f"{table.name}, {block.eos}, {exam['family']}"
             print(f"{where}: {row['name']}: {percentage(row['accuracy'])}", flush=True)
+
+    if missing:
+        evaluate_anew(missing if missing[0] is first else [first, *missing])
+        now = kept.get(keys[first.name])
+        if before and now and any(before[name] != now[name] for name in ANSWERS):
+            # Another machine rounds in another way: the other rows were paired with other answers.
+            evaluate_anew(block.specs)
     return [{**(kept.get(keys[one.name]) or {}), "name": one.name} for one in block.specs]
 
 
@@ -327,6 +335,17 @@ def clean_commit() -> str:
     return git("rev-parse", "HEAD")
 
 
+def _saved(seed: int) -> dict[str, Any]:
+    """The results of the last run. Raises ValueError if its problems are those of another seed."""
+    found: dict[str, Any] = json.loads((RESULTS / "results.json").read_text("utf-8"))
+    if found.get("seed", seed) != seed:
+        raise ValueError(
+            f"--seed: results.json has the times of seed {found['seed']}; give that one, or leave "
+            "out --accuracy to measure all anew"
+        )
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("tables", __doc__)
@@ -341,6 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     try:
         commit = "" if args.accuracy else clean_commit()
+        saved = _saved(args.seed) if args.accuracy else {}
         tables = read_settings(RESULTS / "settings.json")
         kept = KeptAccuracy(RESULTS / "accuracy.json")
         accuracies = []
@@ -350,7 +370,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.problems is None:  # a shorter exam has other keys, and drops no row of the whole
             kept.drop_unused()
         if args.accuracy:
-            saved = json.loads((RESULTS / "results.json").read_text("utf-8"))
             write(with_accuracies(saved, tables, accuracies))
         else:
             command = f"{COMMAND} {shlex.join(given)}".strip()

@@ -134,7 +134,7 @@ def lr_factor(step: int, steps: int, warm: int, decay: float) -> float:
 def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
     """The phase to train: the unfinished last one, or a new one from the options.
 
-    Raises ValueError naming `--turns` or `--sizes`.
+    Raises ValueError naming `--turns`, `--sizes` or `--block`.
     """
     phases = state["phases"]
     if phases and phases[-1]["step"] < phases[-1]["steps"] and state["optimizers"]:
@@ -144,6 +144,8 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
             return phases[-1]
     if args.sizes[0] > args.sizes[1]:
         raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
+    if args.block and args.kind == "causal":
+        raise ValueError("--block: a causal network has no blocks; leave it out")
     shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
     if args.turns < 2 and (shared or args.few_shot > 0):
         raise ValueError(

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.batch.settings import NamedSpec
 from engine.catalog import policies
 from engine.config.spec import RunSpec
-from engine.evaluate import kept_accuracy
+from engine.evaluate import kept_accuracy, tables
 from engine.evaluate.kept_accuracy import (
     ENGINE,
     KEPT,
@@ -148,3 +149,27 @@ def test_a_missing_or_damaged_file_counts_as_empty(tmp_path, text):
     assert kept.get("k") is None
     kept.put("k", ROW)
     assert KeptAccuracy(path).get("k") == ROW
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_rows_are_paired_with_the_answers_of_the_baseline_beside_them(tmp_path, monkeypatch, same):
+    """A machine that rounds in another way gives the baseline other answers than those kept."""
+    specs = [NamedSpec(name, replace(PLAIN, seed=i)) for i, name in enumerate("abc")]
+    kept, evaluated = KeptAccuracy(tmp_path / "accuracy.json"), []
+
+    def compared(load, wanted, *given):
+        evaluated.append([one.name for one in wanted])
+        right = 1 if same else 2
+        return [ROW | {"name": one.name, "spec": {}, "correct": right} for one in wanted]
+
+    monkeypatch.setattr(tables, "row_key", lambda spec, *given: str(spec.seed))
+    monkeypatch.setattr(tables, "_digests", lambda spec: {})
+    monkeypatch.setattr(tables, "exam_questions", lambda **exam: [])
+    monkeypatch.setattr(tables.comparison, "compare", compared)
+    for key in "01":
+        kept.put(key, ROW)
+    table = tables.Table("t", "m", {"balance": 1}, 0, False, [])
+    block = tables.Block("official", specs)
+    rows = tables._evaluate_family(table, block, kept, 1, problems=1, family="balance")
+    assert evaluated == ([["a", "c"]] if same else [["a", "c"], ["a", "b", "c"]])
+    assert {row["correct"] for row in rows} == {1 if same else 2}

@@ -137,6 +137,13 @@ def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
     assert json.loads((folder / "accuracy.json").read_text()) == {}
 
 
+def test_accuracies_of_another_seed_are_not_put_beside_the_times(folder):
+    (folder / "results.json").write_text('{"seed": 7}')
+    with pytest.raises(SystemExit, match=r"^error: --seed: results.json has the times of seed 7"):
+        tables.main(["--accuracy", "--seed", "8"])
+    assert not (folder / "accuracy.json").exists()
+
+
 def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
     monkeypatch.setattr(results_text, "sections", lambda document: {"speed": "new\n"})
     monkeypatch.setattr(results_text, "measured", lambda document: "new\n")

@@ -308,6 +308,12 @@ def test_the_sizes_are_given_from_small_to_large(tmp_path):
         train("run", "--out", str(tmp_path), "--sizes", "1", "0")
 
 
+def test_a_causal_network_has_no_blocks(tmp_path):
+    """No layout takes it: neither Qwen2's, which has no blocks, nor Fast-dLLM v2's."""
+    with pytest.raises(SystemExit, match=r"^error: --block: a causal network has no blocks"):
+        train("run", "--out", str(tmp_path), "--kind", "causal", "--block", "16")
+
+
 @pytest.mark.parametrize("words", [("--few-shot", "1"), ("--families", "lookup")])
 def test_worked_examples_need_two_turns(words, tmp_path):
     with pytest.raises(SystemExit, match=r"^error: --turns: 1 leaves no problem"):
