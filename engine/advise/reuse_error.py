@@ -104,32 +104,34 @@ def _pairs(trace: Trace) -> Pairs:
     arrays = trace.arrays()
     steps = arrays["similarity_step"]
     later, earlier = np.tril_indices(len(steps))
-    prompt = int(arrays["prompt_mask"].sum())
-    regions = (arrays["similarity_group"][:, 0] >= prompt).astype(int)
+    # The first block of a block model may begin with tokens of the prompt; it is the answer's.
+    answer = trace.prompt_length - trace.shared(trace.meta["spec"]["block_length"])
+    regions = (arrays["similarity_group"][:, 0] >= answer).astype(int)
     return steps[later] - steps[earlier], DRIFTS[arrays["similarity"]], regions
 
 
 def _by_age(found: Sequence[Pairs]) -> np.ndarray:
-    """Mean errors [layers, 2, REGIONS, ages] of K and V; ages without a pair are interpolated."""
+    """Mean errors [layers, 2, REGIONS, ages] of K and V; ages without a pair are interpolated.
+
+    Pairs with a step that had not computed a group, as those of later blocks of a block model, have
+    no error and do not count.
+    """
     longest = max(int(ages.max(initial=0)) for ages, _, _ in found) + 1
     layers = found[0][1].shape[2]
     sums = np.zeros((layers, 2, len(REGIONS), longest))
-    counts = np.zeros((len(REGIONS), longest))
+    counts = np.zeros_like(sums)
     for ages, errors, regions in found:
         for group, region in enumerate(regions):
-            counts[region] += np.bincount(ages, minlength=longest)
-            for layer in range(layers):
-                for kind in range(2):
-                    weights = np.nan_to_num(errors[:, kind, layer, group])
-                    sums[layer, kind, region] += np.bincount(ages, weights, longest)
-    for region in range(len(REGIONS)):
-        known = np.flatnonzero(counts[region])
-        if not len(known):  # no prompt
-            continue
-        means = sums[:, :, region, known] / counts[region, known]
-        for layer, kind in np.ndindex(layers, 2):
-            filled = np.interp(np.arange(longest), known, means[layer, kind])
-            sums[layer, kind, region] = filled
+            for layer, kind in np.ndindex(layers, 2):
+                own = errors[:, kind, layer, group]
+                known = ~np.isnan(own)
+                counts[layer, kind, region] += np.bincount(ages[known], minlength=longest)
+                sums[layer, kind, region] += np.bincount(ages[known], own[known], longest)
+    for cell in np.ndindex(sums.shape[:3]):
+        places = np.flatnonzero(counts[cell])
+        if len(places):  # none without a prompt
+            means = sums[cell][places] / counts[cell][places]
+            sums[cell] = np.interp(np.arange(longest), places, means)
     sums[..., 0] = 0
     return sums
 

@@ -1,6 +1,7 @@
 """Predictions: FLOPs against real runs, errors by age, fits and rank correlation."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,13 @@ from engine.advise.prediction import (
     predict_steps,
     rank_correlation,
 )
-from engine.advise.reuse_error import ReuseError, drift_profile, measure_reuse_error
+from engine.advise.reuse_error import (
+    ReuseError,
+    _by_age,
+    _pairs,
+    drift_profile,
+    measure_reuse_error,
+)
 from engine.advise.space import with_cache
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import DRIFTS
@@ -175,6 +182,28 @@ def test_traces_without_drifts_are_refused(session):
     trace, _, _ = run(session, BASE)
     with pytest.raises(ValueError, match=r"^record: "):
         measure_reuse_error([trace])
+
+
+def test_a_block_that_begins_with_tokens_of_the_prompt_is_of_the_answer():
+    """Its group of positions begins before the prompt ends; without it the answer has no errors."""
+    arrays = {
+        "similarity_step": np.arange(2), "similarity": np.zeros((3, 2, 1, 2), np.uint8),
+        "similarity_group": np.array([[0, 16], [16, 32]]), "prompt_mask": np.arange(32) < 18,
+    }  # fmt: skip
+    trace = SimpleNamespace(
+        arrays=lambda: arrays, prompt_length=18, shared=lambda size: 18 % size,
+        meta={"spec": {"block_length": 16}},
+    )  # fmt: skip
+    assert _pairs(trace)[2].tolist() == [0, 1]
+
+
+def test_pairs_of_steps_without_a_value_are_not_pairs_without_an_error():
+    """Of the pairs of age 1 one has an error of 0.4, the other none: a step had not computed it."""
+    errors = np.array([0.0, 0.4, 0.0, np.nan, np.nan, 0.0])[:, None, None, None]
+    ages = np.array([0, 1, 0, 1, 2, 0])
+    found = _by_age([(ages, np.tile(errors, (1, 2, 1, 1)), np.array([1]))])
+    assert found[0, 1, 1].tolist() == pytest.approx([0, 0.4, 0.4])
+    assert not found[0, 1, 0].any()
 
 
 def test_times_are_fitted_without_negative_terms():
