@@ -145,8 +145,10 @@ class Search(Task):
                 raise ValueError(f"model: plain decoding failed: {event.message}")
         if control.state == "stopped":
             return
-        runs, prompts = self._most_runs, len(self.request.prompts)
-        longest = (runs + 4 * prompts) * self._used
+        # Of each cache plain decoding is timed up to twice on every prompt; and it is recorded.
+        plain = 2 * len(self.request.prompts) * (len(self.request.caches) + 1)
+        runs = self._most_runs
+        longest = (runs + plain) * self._used
         most = f"{longest:.2g} s" if longest < 60 else f"{longest / 60:.2g} min"
         self.state = "estimated"
         self.message = (

@@ -119,6 +119,16 @@ def test_an_estimate_times_plain_decoding_and_bounds_the_runs(served):
     assert re.search(seconds, figures["message"]), "a short search is told in seconds"
 
 
+@pytest.mark.parametrize(("caches", "plain"), [("dual", 4), ("dual,prefix", 6)])
+def test_an_estimate_counts_plain_decoding_beside_the_settings_of_every_cache(
+    served, caches, plain
+):
+    search = served.open(TEXT, BASE, caches, **ASKED)
+    list(search.estimate(Control()))
+    seconds = (search.figures()["most_runs"] + plain * 6) * search._used
+    assert f"about {seconds:.2g} s if no setting" in search.message
+
+
 def test_the_time_of_a_public_page_ends_a_part_and_nothing_is_lost(session, monkeypatch):
     monkeypatch.setattr(service, "PUBLIC", SearchLimits(seconds=0.0))
     search = SearchService(session, public=True).open(TEXT, BASE, "dual", **ASKED)
