@@ -28,8 +28,9 @@ class Outcome:
     known answer or no number, or if the answer was cut off because the run was stopped; `number` is
     also None if the known answer is no number. `forwards` and `ms` are those of the whole run,
     `text_forwards` and `text_ms` those until the text was complete; a step counts as one forward,
-    also if guidance takes two. `recomputed` is the mean share of rows of a step. `reason` is one of
-    `engine.core.events.REASONS`, and `message` says what failed.
+    also if guidance takes two. `recomputed` is the share of token-layers that was recomputed
+    (`engine.trace.metrics.recomputed_share`). `reason` is one of `engine.core.events.REASONS`, and
+    `message` says what failed.
     """
 
     reason: str
