@@ -22,6 +22,39 @@ test("a gap in the steps is told, so that the whole race is asked for", () => {
   );
 });
 
+test("steps that were missing are added to the lanes that are shown", () => {
+  const store = raceOf(steps([0]), []);
+  const { lanes } = store;
+  const whole = store.asKnown(raceNews(steps([0], [1]), steps([2])));
+  assert.equal(whole.reset, false);
+  assert.equal(store.take(whole), true);
+  assert.equal(store.lanes, lanes);
+  assert.deepEqual(store.latest(), { a: 2, b: 1 });
+  assert.deepEqual([store.lanes.a.token(0, 1)?.id, store.lanes.a.token(1, 2)?.id], [10, 11]);
+});
+
+test("a run whose first message was missed is asked for, and then replaces the one before", () => {
+  const store = raceOf(steps([0]), [], { state: "done" });
+  const news = { b: { start: laneStart() } };
+  assert.equal(store.take({ run: "later", state: "running", lanes: news }), false);
+  assert.deepEqual([store.run, store.newest], ["run", "later"]);
+  const [earlier, later] = ["run", "later"].map((run) =>
+    raceNews(steps([0], [1]), steps([2]), { run }),
+  );
+  assert.deepEqual([store.awaits(earlier), store.awaits(later)], [false, true]);
+  assert.equal(store.take(store.asKnown(later)), true);
+  assert.deepEqual([store.run, store.pending], ["later", false]);
+  assert.deepEqual(store.latest(), { a: 2, b: 1 });
+});
+
+test("the whole race of a run that has ended meanwhile is not wanted any more", () => {
+  const store = raceOf(steps([0]), []);
+  const whole = raceNews(steps([0], [1]), []);
+  assert.equal(store.awaits(whole), true);
+  store.take({ ...whole, state: "done" });
+  assert.equal(store.awaits(whole), false);
+});
+
 test("the whole race replaces what there was", () => {
   const store = raceOf(steps([0]), steps([1]));
   store.take(raceNews(steps([0], [1]), []));

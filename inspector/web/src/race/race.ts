@@ -384,12 +384,11 @@ export class Race {
 
   private async takeWhole(): Promise<void> {
     this.asking = true;
-    const answered = await this.component.server.replay(this.store.run).catch(() => "");
+    const { store } = this;
+    const answered = await this.component.server.replay(store.newest).catch(() => "");
     this.asking = false;
     const news = readJson(answered) as News | null;
-    const { store } = this;
-    const awaited = store.live && !store.pending && news?.run === store.run;
-    if (news && awaited) await this.takeNews(store.asKnown(news));
+    if (news && store.awaits(news)) await this.takeNews(store.asKnown(news));
   }
 }
 

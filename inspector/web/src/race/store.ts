@@ -23,8 +23,10 @@ export class Store {
   lanes!: Record<LaneName, Lane>;
   summary: Summary | null = null;
   state = "empty";
-  /** The message is of a later run, whose lanes have not started yet. */
+  /** The message is of a later run, whose lanes are not shown yet. */
   pending = false;
+  /** The run of the last message. */
+  newest: string | null = null;
   wait: Wait | null = null;
   message = "";
   question: string | null = null;
@@ -58,7 +60,7 @@ export class Store {
     this.link = null;
   }
 
-  /** Take a message; false if steps are missing, so that the whole race must be asked for. */
+  /** Take a message; false if steps are missing, so that the run `newest` must be asked for. */
   take(news: News): boolean {
     if (news.run === null) {
       this.message = news.message ?? "";
@@ -70,20 +72,28 @@ export class Store {
     if (this.ofEarlier(news)) return true;
     this.refusal = false;
     if (news.reset) this.clear(news.run);
+    this.newest = news.run;
     this.pending = news.run !== this.run;
     this.state = news.state;
     this.wait = news.wait ?? null;
-    if (this.pending) return true;
+    if (this.pending) return !Object.keys(news.lanes).length; // else its first message was missed
     return this.takeParts(news);
+  }
+
+  /** Whether a race that was asked for because steps were missing is still wanted. */
+  awaits(whole: News): boolean {
+    return this.live && whole.run !== null && whole.run === this.newest;
   }
 
   /**
    * The whole race, which was asked for because steps were missing, in the state that the page
    * knows: the server's answer calls a race that goes on running, also if it waits or is paused.
+   * If its lanes are shown, only the missing steps are added, so that the page stays where it is.
    */
   asKnown(whole: News): News {
-    if (OVER.includes(whole.state)) return whole;
-    return { ...whole, state: this.state, wait: this.wait ?? undefined };
+    const known = { ...whole, reset: whole.run !== this.run };
+    if (OVER.includes(whole.state)) return known;
+    return { ...known, state: this.state, wait: this.wait ?? undefined };
   }
 
   /** Whether a message tells the end or the recording of a run that is no longer shown. */
@@ -111,7 +121,7 @@ export class Store {
       const part = news.lanes[name];
       if (!part) continue;
       const lane = this.lanes[name];
-      if (part.start) lane.begin(part.start);
+      if (part.start && !lane.start) lane.begin(part.start);
       for (const [id, piece] of Object.entries(part.pieces ?? {})) lane.pieces.set(+id, piece);
       for (const row of part.rows ?? []) whole = lane.add(row) && whole;
       if (part.end) lane.end = part.end;
