@@ -91,6 +91,30 @@ test("the steps of a branch are counted with those before it", () => {
   assert.equal(clockWords(store, { a: 4, b: 2 }), "step 9");
 });
 
+test("a branch says from which step its time and its forwards are counted", () => {
+  const store = race();
+  const [, b] = store.started;
+  b.start.before = 7;
+  const frames = { a: 4, b: 2 };
+  const strip = (): string[] => texts(filmStrip(store, [frames], measure).shapes);
+  const video = (): string[] => texts(videoFrame(store, frames, measure));
+  const note = " · counted from step 8: ";
+  assert.ok(strip().includes("a lane") && strip().includes(`another lane${note}time`));
+  assert.equal(video().filter((text) => text.includes("counted from")).length, 1);
+  assert.ok(video().includes(`20 ms · 2 forwards · 0 masks left${note}time, forwards`));
+  b.start.record = "layers"; // without times, the steps are counted with those before
+  assert.ok(strip().includes("another lane"));
+  assert.ok(video().includes(`2 forwards · 0 masks left${note}forwards`));
+});
+
+test("the legend of a film strip is within it, also beside a single moment", () => {
+  const { shapes, width } = filmStrip(race(), [{ a: 4, b: 2 }], measure);
+  for (const shape of shapes) {
+    if (shape.text !== undefined && !shape.centred)
+      assert.ok(shape.x + measure(shape.text, shape) <= width, shape.text);
+  }
+});
+
 test("a long answer takes as many columns as make its cells fit", () => {
   for (const count of [16, 48, 256, 1024]) {
     const { columns, height } = gridShape(count, 400);

@@ -5,7 +5,7 @@ import { PAPER } from "../../figures/inks.ts";
 import type { StartedLane } from "../lane.ts";
 import type { Align, Frames, Store } from "../store.ts";
 import { cellShapes, gridHeight, laneCells } from "./lane_cells.ts";
-import { fitted, type Box, type Measure, type Shape } from "./shapes.ts";
+import { fitted, type Box, type Face, type Measure, type Shape } from "./shapes.ts";
 
 /** A drawing with its size. */
 export interface Strip {
@@ -20,6 +20,7 @@ const TITLE = 24;
 const LANE_TITLE = 26;
 const CAPTION = 20;
 const LEGEND = 26;
+const DIFFER = "lanes differ";
 const KEYS: readonly (readonly [state: string, text: string, name: string])[] = [
   ["mask", "", "mask"],
   ["new", "Ab", "new in this step"],
@@ -27,7 +28,10 @@ const KEYS: readonly (readonly [state: string, text: string, name: string])[] = 
   ["fixed", "Ab", "given"],
   ["end", "end", "end of text"],
   ["pad", "", "after the end"],
+  ["settled", "Ab", DIFFER],
 ];
+const KEY = { width: 34, gap: 6, after: 14 }; // gap: before its name; after: before the next one
+const SMALL: Face = { size: 12 };
 
 /**
  * Frames for a film strip: evenly spaced on the axis of alignment until the first lane is done, and
@@ -50,10 +54,20 @@ export function captionWords(store: Store, lane: StartedLane, frame: number): st
   return `step ${lane.before + frame}${time} · ${shown} of ${plural(lane.at.length, "token")}`;
 }
 
+/**
+ * From which step on a branch counts what is named, as the end of a line; empty if it is none. What
+ * stands beside it, such as a time of its parent, counts from the parent's first step.
+ */
+export function branchNote({ before }: StartedLane, counted: readonly string[]): string {
+  if (!before || !counted.length) return "";
+  return ` · counted from step ${before + 1}: ${counted.join(", ")}`;
+}
+
 /** The film strip of some frames. */
 export function filmStrip(store: Store, moments: readonly Frames[], measure: Measure): Strip {
   const lanes = store.started;
-  const width = Math.max(moments.length, 2) * (PANEL.width + PANEL.gap) - PANEL.gap + 2 * MARGIN;
+  const panels = moments.length * (PANEL.width + PANEL.gap) - PANEL.gap;
+  const width = Math.max(panels, legendWidth(measure)) + 2 * MARGIN;
   const tallest = Math.max(0, ...lanes.map((lane) => gridHeight(lane.at.length, PANEL.height)));
   const laneHeight = LANE_TITLE + CAPTION + tallest + PANEL.gap;
   const height = MARGIN + TITLE + lanes.length * laneHeight + LEGEND + MARGIN;
@@ -88,7 +102,9 @@ function laneRow(
 ): Shape[] {
   const bold = { size: 14, bold: true };
   const name = lane.name.toUpperCase();
-  const title = fitted(visible(lane.start.title), width - 30, bold, measure);
+  const note = branchNote(lane, store.timed ? ["time"] : []);
+  const room = width - 30 - measure(note, bold);
+  const title = fitted(visible(lane.start.title), room, bold, measure) + note;
   const other = lane.name === "a" ? "b" : "a";
   const panels = moments.flatMap((frames, i): Shape[] => {
     const frame = frames[lane.name];
@@ -96,10 +112,9 @@ function laneRow(
     const top = y + LANE_TITLE + CAPTION;
     const box = { x: left, y: top, width: PANEL.width, height: PANEL.height };
     const shown = { lane, frame, other: store.lanes[other], otherFrame: frames[other] };
-    const small = { size: 12 };
-    const words = fitted(captionWords(store, lane, frame), PANEL.width, small, measure);
+    const words = fitted(captionWords(store, lane, frame), PANEL.width, SMALL, measure);
     return [
-      { ...small, text: words, x: left, y: top - 6, fill: PAPER.ink },
+      { ...SMALL, text: words, x: left, y: top - 6, fill: PAPER.ink },
       ...laneCells(shown, box, measure),
     ];
   });
@@ -111,17 +126,24 @@ function laneRow(
   ];
 }
 
+/** The width of a look with its name. */
+function keyWidth(name: string, measure: Measure): number {
+  return KEY.width + KEY.gap + measure(name, SMALL);
+}
+
+function legendWidth(measure: Measure): number {
+  const keys = KEYS.reduce((sum, [, , name]) => sum + keyWidth(name, measure), 0);
+  return Math.ceil(keys + (KEYS.length - 1) * KEY.after);
+}
+
 /** What the looks of the cells mean. */
 function legend(x: number, y: number, measure: Measure): Shape[] {
-  const face = { size: 12 };
-  const keys = [...KEYS.map((key) => [...key, false] as const)];
   let left = x;
-  return [...keys, ["settled", "Ab", "lanes differ", true] as const].flatMap(
-    ([state, text, name, differs]) => {
-      const cell = { x: left, y, width: 34, height: 18 };
-      left += 34 + 6 + measure(name, face) + 14;
-      const words: Shape = { ...face, text: name, x: cell.x + 40, y: y + 13, fill: PAPER.ink };
-      return [...cellShapes(state, text, cell, differs, measure), words];
-    },
-  );
+  return KEYS.flatMap(([state, text, name]) => {
+    const cell = { x: left, y, width: KEY.width, height: 18 };
+    left += keyWidth(name, measure) + KEY.after;
+    const at = { x: cell.x + KEY.width + KEY.gap, y: y + 13 };
+    const words: Shape = { ...SMALL, ...at, text: name, fill: PAPER.ink };
+    return [...cellShapes(state, text, cell, name === DIFFER, measure), words];
+  });
 }
