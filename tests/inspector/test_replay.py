@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from inspector import static_files
 from inspector.files.replay import replay_page
 from inspector.page_data import messages
 from inspector.run_store import RaceRecord
@@ -66,6 +67,14 @@ def test_hostile_text_opens_nothing(record):
     assert "\u2028" not in re.search(r'id="ds-data">(.*?)</script>', page, re.S)[1]
     assert data_of(page)["race"]["lanes"]["a"]["end"]["text"] == HOSTILE
     assert data_of(page)["race"]["lanes"]["a"]["start"]["title"] == HOSTILE
+
+
+def test_the_file_of_a_branch_says_from_where_its_times_count():
+    """The words stand beside the key that leads back, which alone is hidden."""
+    text = static_files.text("replay.css")
+    (hidden,) = re.findall(r"^(.*) \{ display: none !important; \}$", text, re.M)
+    assert "[data-back]" in hidden.split(", ")
+    assert "[data-parent]" not in hidden.split(", ")
 
 
 def test_what_is_too_large_is_left_out_and_said(record):
