@@ -110,10 +110,12 @@ class ViewService:
     def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
         """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
 
-        A race whose recording a limit refuses, or that would spend a quota, is not recorded.
+        A race whose recording a limit refuses, or that would spend a quota, is not recorded. Nor is
+        one while a run or another recording of the visitor goes on, which this one would stop.
         """
         record = self._handlers.current(request)
-        if record is not None and self._is_short(record):
+        live = self._handlers.is_live(request)
+        if record is not None and not live and self._is_short(record):
             yield from self._record(record, "layers", visitor_id(request))
         else:
             yield [gr.skip()] * (1 + len(BUTTONS))

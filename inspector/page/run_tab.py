@@ -57,7 +57,7 @@ class RunTab:
 
     race: gr.HTML
     keys: Mapping[str, gr.Button]
-    follow: Callable[[Dependency], None]
+    follow: Callable[..., None]
 
     @property
     def outputs(self) -> list[Component]:
@@ -105,7 +105,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     demo.load(**renewed)
     tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, renewed))
     _wire_run(demo, handlers, tab)
-    tab.follow(imported.then(files.run_card, given, tab.outputs, **RUNS, **PRIVATE))
+    tab.follow(imported.then(files.run_card, given, tab.outputs, **RUNS, **PRIVATE), held=False)
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
@@ -336,15 +336,21 @@ def _follow(
     planned: dict[str, Any],
     renewed: dict[str, Any],
     run: Dependency,
+    held: bool = True,
 ) -> None:
-    """Record a short race after its run, and then enable the buttons."""
+    """Record a short race after its run, and then enable the buttons.
+
+    `held` tells whether the race component may hold its buttons for `run`. It does not for an
+    import, which comes also while another run holds them.
+    """
     recording = run.then(
         views.record_short_run, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
     )  # fmt: skip
-    run.failure(None, js=OVER_JS, **FLAG)
+    if held:
+        run.failure(None, js=OVER_JS, **FLAG)
     _then_plan(run.failure, planned)
-    _once_over(recording, planned).then(**renewed)
+    _once_over(recording, planned, held).then(**renewed)
 
 
 def _renewing(handlers: Handlers) -> dict[str, Any]:
@@ -356,14 +362,15 @@ def _renewing(handlers: Handlers) -> dict[str, Any]:
     return {"fn": renewed, "outputs": [handlers.form.widgets["model"]], **FLAG}
 
 
-def _once_over(event: Dependency, planned: dict[str, Any]) -> Dependency:
+def _once_over(event: Dependency, planned: dict[str, Any], held: bool = True) -> Dependency:
     """Enable the page's buttons when an event is over, and not before.
 
     Gradio ignores a second click on a button while its event is running, and the event runs until
     after its last message. So Run is enabled by the update of the plan that follows the event, and
-    the buttons in the race component by `OVER_JS`.
+    the buttons in the race component, if it holds them for the event, by `OVER_JS`.
     """
-    for follow in (event.then, event.failure):
-        follow(None, js=OVER_JS, **FLAG)
+    if held:
+        for follow in (event.then, event.failure):
+            follow(None, js=OVER_JS, **FLAG)
     _then_plan(event.failure, planned)
     return _then_plan(event.then, planned)

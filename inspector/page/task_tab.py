@@ -30,7 +30,13 @@ RESTORE_JS = """(...values) => {
     return values;
   }
 }"""
-REOPEN_JS = "() => [sessionStorage.getItem('driftscope-KIND') || '']"
+REOPEN_JS = """() => {
+  try {
+    return [sessionStorage.getItem('driftscope-KIND') || ''];
+  } catch {
+    return [''];
+  }
+}"""
 
 
 def build_buttons(tab: str, run: str) -> dict[str, gr.Button]:

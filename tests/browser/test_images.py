@@ -48,6 +48,7 @@ def test_an_image_is_dropped_run_unfolded_and_pinned(race, tmp_path):
     strip = page.locator("#ds-race [data-lane=b] .ds-strip")
     assert "300 × 200" in strip.locator("summary").inner_text()
     assert strip.locator("canvas:visible").count() == 1  # the tile of the folded strip
+    assert strip.evaluate("node => getComputedStyle(node).display") == "block"
     strip.locator("summary").click()
     board = strip.locator(".ds-strip-grid canvas").nth(1)
     board.focus()

@@ -14,6 +14,7 @@ from engine.advise.service import SearchService
 from engine.batch.service import BatchService
 from engine.serve.fair_queue import MAX_WAITING
 from inspector.handlers.page_handlers import RUNS
+from inspector.lessons.lessons import LESSONS
 from inspector.page.layout import build, launch_options
 from inspector.page.run_tab import FILES_AT_ONCE
 from inspector.static_files import template
@@ -75,6 +76,19 @@ def test_a_run_card_runs_after_its_import(demo):
     assert found["run_card"].trigger_after == found["import_files"]._id
 
 
+@pytest.mark.parametrize(("name", "gives_back"), [("run_card", False), ("run", True)])
+def test_only_what_holds_the_keys_of_the_race_gives_them_back(demo, name, gives_back):
+    """A file may be uploaded during a run, which holds them until its own end."""
+    (first,) = (fn for fn in demo.fns.values() if fn.name == name and fn.trigger_after is not None)
+    chain, found = {first._id}, [first]
+    for fn in sorted(demo.fns.values(), key=lambda fn: fn._id):
+        if fn.trigger_after in chain:
+            chain.add(fn._id)
+            found.append(fn)
+    assert "record_short_run" in [fn.name for fn in found]
+    assert any("driftscope-over" in str(fn.js) for fn in found) == gives_back
+
+
 @pytest.mark.parametrize("name", ["export", "import_files"])
 def test_few_files_are_written_or_read_at_the_same_time(demo, name):
     (found,) = (fn for fn in demo.fns.values() if fn.name == name)
@@ -90,6 +104,20 @@ def test_every_input_is_labelled(demo):
     for block in demo.blocks.values():
         if type(block).__name__ in ("Slider", "Number", "Dropdown", "Textbox", "Checkbox", "File"):
             assert block.label
+
+
+def test_a_page_that_may_keep_nothing_can_be_loaded(whole):
+    """A browser may give no storage to a page within that of another site: reading it throws."""
+    scripts = [str(fn.js) for fn in whole.fns.values() if "Storage" in str(fn.js)]
+    assert len(scripts) >= 6, "of two tabs: kept by two keys, shown again, and the task"
+    for script in scripts:
+        assert script.index("try") < script.index("Storage") < script.index("catch")
+
+
+def test_the_short_course_takes_half_an_hour_and_leaves_no_lesson_out():
+    """A lesson may need what one before it has introduced."""
+    last = int(re.search(r"Lessons 1 to (\d+) make a course of half an hour", template("learn"))[1])
+    assert 25 <= sum(lesson.minutes for lesson in LESSONS[:last]) <= 30
 
 
 @pytest.mark.parametrize("name", ["batch", "advice"])

@@ -73,6 +73,19 @@ def test_a_second_recording_replaces_the_first(handlers, finished, request_of, m
     assert {trace.meta["spec"]["record"] for trace in finished.recorded.values()} == {"probe"}
 
 
+def test_what_follows_an_upload_does_not_stop_a_recording(
+    handlers, finished, request_of, monkeypatch
+):
+    """A file that is uploaded during it is refused, and then a short race would be recorded."""
+    monkeypatch.setattr("inspector.handlers.view_service.MAX_HZ", 1e9)
+    asked = SimpleNamespace(run=finished.run_id, level="probe")
+    first = ViewService(handlers).record(asked, request_of())
+    next(first)
+    assert said(handlers, request_of) == []
+    assert json.loads(list(first)[-1][0])["state"] == "done"
+    assert {trace.meta["spec"]["record"] for trace in finished.recorded.values()} == {"probe"}
+
+
 def test_a_recording_can_be_stopped_and_not_paused(handlers, finished, request_of):
     first, second, *_, last = ViewService(handlers).record_short_run(request_of())
     for update in (first, second):  # a plan of an earlier moment may enable Run in between
