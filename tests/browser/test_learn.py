@@ -320,6 +320,10 @@ def test_a_lesson_shows_its_problem_and_moves_the_cursor(course):
     page.locator("[data-lesson-step]").fill("12")
     assert cursor(page)[1] == 12
     assert page.locator("[data-lesson-cursor] output").first.inner_text().startswith("13 of ")
+    page.locator("[data-lesson-step]").press("End")
+    for key in ("Previous step", "Next step"):
+        keys.get_by_role("button", name=key).press("Enter")
+    assert page.evaluate("document.activeElement.matches('[data-lesson-step]')"), "it is not lost"
 
 
 def test_the_strip_has_a_cell_for_every_answer_token(course):

@@ -165,6 +165,17 @@ def test_the_keyboard_reaches_every_method(reader):
     reader.shows(second)
 
 
+def test_the_last_method_of_the_list_can_be_seen_beside_the_page_of_another(reader):
+    reader.turn("dllm_cache")
+    reader.page.set_viewport_size({"width": 1280, "height": 500})
+    reader.part("knobs").evaluate("node => node.scrollIntoView()")
+    last = reader.page.locator(f"#ds-method-{list(METHODS)[-1]}")
+    last.focus()
+    box = last.bounding_box()
+    assert box["y"] >= 0 and box["y"] + box["height"] <= 500
+    reader.page.set_viewport_size({"width": 1280, "height": 900})
+
+
 def test_everything_has_a_name(reader):
     reader.turn("dllm_cache")
     snapshot = reader.page.locator("#ds-methods").aria_snapshot()

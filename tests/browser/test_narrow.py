@@ -24,6 +24,14 @@ def test_a_link_chooses_the_theme(narrow):
     assert narrow.evaluate("document.body.classList.contains('dark')")
 
 
+def test_a_text_that_begins_to_scroll_is_reached_by_keyboard(narrow):
+    for tab, text in (("Run", "[data-question]"), ("Learn", "[data-lesson-problem]")):
+        narrow.get_by_role("tab", name=tab, exact=True).click()
+        narrow.locator(text).evaluate("e => (e.style.maxHeight = '12px')")
+        narrow.wait_for_function("text => document.querySelector(text).tabIndex === 0", arg=text)
+        narrow.locator(text).evaluate("e => (e.style.maxHeight = '')")
+
+
 @pytest.mark.parametrize(("key", "view"), [("queries", "queries"), ("terms", "compare")])
 def test_the_open_tab_of_a_lesson_is_in_sight_and_words_stay_whole(narrow, key, view):
     page = at_lesson(narrow, key, view)

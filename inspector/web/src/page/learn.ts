@@ -1,6 +1,6 @@
 import { copyOnPress } from "../base/clipboard.ts";
 import { answering, UNANSWERED, type Component } from "../base/component.ts";
-import { make, part, write } from "../base/dom.ts";
+import { make, part, reachable, write } from "../base/dom.ts";
 import { browserStorage } from "../base/storage.ts";
 import { documentOf } from "../inspect/slice.ts";
 import { hasLevel, isMissing } from "../inspect/view.ts";
@@ -118,6 +118,8 @@ export class Learn {
       this.find("teachers-title").focus({ preventScroll: true });
     });
     this.find("forget").addEventListener("click", () => this.forget());
+    const problem = this.find("lesson-problem");
+    new ResizeObserver(() => reachable(problem)).observe(problem);
     this.race.inspector.watchers.push(() => {
       this.cursor.draw();
       this.drawStrip();

@@ -60,8 +60,10 @@ export class LessonCursor {
     const now = Math.min(value, last);
     Object.assign(slider, { max: last, disabled: !count });
     slider.value = String(now);
-    keys[0].disabled = now <= 0;
-    keys[1].disabled = now >= last;
+    [now <= 0, now >= last].forEach((over, i) => {
+      if (over && document.activeElement === keys[i]) slider.focus({ preventScroll: true });
+      keys[i].disabled = over;
+    });
     const lane = this.inspector.cursor.pinned.lane.toUpperCase();
     const of = count ? `${now + 1} of ${count}` : "–";
     const text = name === "step" && count ? `${of}, lane ${lane}` : of;

@@ -78,6 +78,8 @@ export class Plan {
       if (this.runnable !== null) tellPlanned(this.runnable);
     });
     document.addEventListener("driftscope-changed", () => this.gather());
+    const question = this.find("[data-question]");
+    new ResizeObserver(() => reachable(question)).observe(question); // also when its tab opens
     this.find("[data-dice]").addEventListener("click", () => component.trigger("click"));
     component.watch("value", () => this.show());
     this.show();
