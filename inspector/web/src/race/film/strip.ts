@@ -54,13 +54,9 @@ export function captionWords(store: Store, lane: StartedLane, frame: number): st
   return `step ${lane.before + frame}${time} · ${shown} of ${plural(lane.at.length, "token")}`;
 }
 
-/**
- * From which step on a branch counts what is named, as the end of a line; empty if it is none. What
- * stands beside it, such as a time of its parent, counts from the parent's first step.
- */
-export function branchNote({ before }: StartedLane, counted: readonly string[]): string {
-  if (!before || !counted.length) return "";
-  return ` · counted from step ${before + 1}: ${counted.join(", ")}`;
+/** From where a branch counts its time and its forwards, after `what`; empty if it is none. */
+export function branchNote({ before }: StartedLane, what = ""): string {
+  return before ? ` (${what}from step ${before + 1} on)` : "";
 }
 
 /** The film strip of some frames. */
@@ -102,7 +98,7 @@ function laneRow(
 ): Shape[] {
   const bold = { size: 14, bold: true };
   const name = lane.name.toUpperCase();
-  const note = branchNote(lane, store.timed ? ["time"] : []);
+  const note = store.timed ? branchNote(lane, "time ") : "";
   const room = width - 30 - measure(note, bold);
   const title = fitted(visible(lane.start.title), room, bold, measure) + note;
   const other = lane.name === "a" ? "b" : "a";

@@ -18,7 +18,6 @@ const HEAD = 92; // height of the clock and the headline
 const LANE_HEAD = 66;
 const LINES = 4; // of the answer's text
 const LINE: Face = { size: 17 };
-const FACTS: Face = { size: 16 };
 const PITCH = 23;
 
 /** What the clock shows: the engine's time, or the step if the race was not timed. */
@@ -91,16 +90,15 @@ function laneHead(
   const masks = lane.masksLeft(frame);
   const time = store.timed ? duration(lane.clock[frame]) : "";
   const forwards = lane.foreign ? "" : plural(lane.forwards[frame], "forward");
-  const facts = [time, forwards, plural(masks, "mask") + " left"].filter(Boolean).join(" · ");
-  const note = branchNote(lane, store.timed ? ["time", "forwards"] : ["forwards"]);
-  const told = fitted(facts + note, width, FACTS, measure);
+  const spent = [time, forwards].filter(Boolean).join(" · ") + branchNote(lane);
+  const facts = [spent, plural(masks, "mask") + " left"].filter(Boolean).join(" · ");
   const title = fitted(visible(lane.start.title), width - 40, bold, measure);
   const share = lane.at.length ? 1 - masks / lane.at.length : 0;
   return [
     { x, y, width: 28, height: 28, fill: colour, round: 5 },
     { ...bold, text: lane.name.toUpperCase(), x: x + 14, y: y + 22, fill: "#fff", centred: true },
     { ...bold, text: title, x: x + 38, y: y + 22, fill: PAPER.mark },
-    { ...FACTS, text: told, x, y: y + 48, fill: PAPER.ink },
+    { size: 16, text: facts, x, y: y + 48, fill: PAPER.ink },
     { x, y: y + 54, width, height: 5, fill: PAPER.mask, round: 2 },
     { x, y: y + 54, width: width * share, height: 5, fill: colour, round: 2 },
   ];
