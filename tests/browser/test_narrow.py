@@ -32,6 +32,17 @@ def test_a_text_that_begins_to_scroll_is_reached_by_keyboard(narrow):
         narrow.locator(text).evaluate("e => (e.style.maxHeight = '')")
 
 
+def test_a_long_question_of_the_lanes_is_reached_by_keyboard(narrow):
+    narrow.get_by_role("tab", name="Run", exact=True).click()
+    other = "#ds-race [data-other]"
+    narrow.locator(other).evaluate(
+        "e => Object.assign(e, { hidden: false, textContent: 'Word. '.repeat(2000) })"
+    )
+    narrow.wait_for_function("other => document.querySelector(other).tabIndex === 0", arg=other)
+    narrow.locator(other).evaluate("e => (e.hidden = true)")
+    narrow.get_by_role("tab", name="Learn", exact=True).click()
+
+
 @pytest.mark.parametrize(("key", "view"), [("queries", "queries"), ("terms", "compare")])
 def test_the_open_tab_of_a_lesson_is_in_sight_and_words_stay_whole(narrow, key, view):
     page = at_lesson(narrow, key, view)

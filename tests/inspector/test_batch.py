@@ -267,6 +267,21 @@ def test_the_race_of_nothing_is_refused(press, tab, request_of, change):
     assert given is None
 
 
+def test_a_refused_race_leaves_the_buttons_of_the_one_that_is_paused(
+    tab, handlers, form, session, request_of
+):
+    """Else it could neither be resumed nor stopped, and Run stays disabled while it is live."""
+    event = SimpleNamespace(batch="gone", prompt=0, setting=1)
+    stream = handlers.run(request_of(), form.values(small_race(session)))
+    next(stream)
+    handlers.flag("pause")(request_of())
+    ((document, *updates),) = tab.race(event, request_of())
+    assert json.loads(document)["state"] == "failed"
+    assert all("interactive" not in update for update in updates)
+    handlers.flag("stop")(request_of())
+    assert json.loads(list(stream)[-1][0])["state"] == "stopped"
+
+
 def upload(tab, request_of, tmp_path, who):
     path = tmp_path / f"{who}.jsonl"
     size = path.write_text(f'{{"prompt": "{who}"}}\n')

@@ -319,7 +319,7 @@ export class Race {
   }
 
   private makeReachable(): void {
-    for (const box of this.root.querySelectorAll<HTMLElement>("[data-answer], [data-note]"))
+    for (const box of this.root.querySelectorAll<HTMLElement>(".ds-answer, .ds-note"))
       reachable(box);
   }
 
