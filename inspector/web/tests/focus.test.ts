@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Focus, taskKeys } from "../src/base/focus.ts";
+import { Focus, focusRaceOnceHidden, taskKeys } from "../src/base/focus.ts";
 
 /** A node that can have the focus, in a document without anything else. */
 class Node {
@@ -25,8 +25,12 @@ class Watch {
   observe(): void {
     return;
   }
+  disconnect(): void {
+    tell = () => undefined;
+  }
 }
-Object.assign(globalThis, { document: page, HTMLElement: Node, MutationObserver: Watch });
+Object.assign(globalThis, { document: page, HTMLElement: Node });
+Object.assign(globalThis, { MutationObserver: Watch, ResizeObserver: Watch });
 
 function send(name: string, target: Node): void {
   page.dispatchEvent(Object.defineProperty(new Event(name), "target", { value: target }));
@@ -89,4 +93,27 @@ test("the stop button has the focus while a batch runs, and the run button after
   [stop.disabled, run.disabled] = [true, false]; // the batch is over
   tell();
   assert.equal(page.activeElement, run);
+});
+
+test("the race has the focus once the key that opened its tab is hidden", () => {
+  const { root, key } = focused();
+  const race = new Node();
+  Object.assign(page, { querySelector: () => race });
+  focusRaceOnceHidden(root as unknown as HTMLElement);
+  tell();
+  assert.equal(page.activeElement, key);
+  root.checkVisibility = key.checkVisibility = (): boolean => false;
+  tell();
+  assert.equal(page.activeElement, race);
+});
+
+test("a focus that went elsewhere before the key was hidden stays there", () => {
+  const { root } = focused();
+  const tab = new Node();
+  Object.assign(page, { querySelector: () => new Node() });
+  focusRaceOnceHidden(root as unknown as HTMLElement);
+  tab.focus();
+  root.checkVisibility = (): boolean => false;
+  tell();
+  assert.equal(page.activeElement, tab);
 });

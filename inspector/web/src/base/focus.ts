@@ -44,6 +44,18 @@ function usable(node: Focusable | null): boolean {
   return Boolean(node?.isConnected && !node.disabled && node.checkVisibility());
 }
 
+/** Give the focus to the race once the focused key that opened its tab is hidden with `root`. */
+export function focusRaceOnceHidden(root: HTMLElement): void {
+  const watch = new ResizeObserver(() => {
+    if (root.checkVisibility()) return;
+    watch.disconnect();
+    const now = document.activeElement;
+    const lost = !now || now === document.body || !now.checkVisibility();
+    if (lost) document.querySelector<HTMLElement>("#ds-race .ds")?.focus({ preventScroll: true });
+  });
+  watch.observe(root);
+}
+
 /** Keeps the keyboard's focus near its place when the focused button is disabled. */
 export class Focus {
   /** The focused node of the part or of its buttons. */
