@@ -159,7 +159,7 @@ class _Marker:
             positions=int((tally.revealed[row] >= 0).sum()),
             ms=tally.total_ms / size,
             gflops=float(tally.flops.sum()) / 1e9 / size,
-            recomputed=tally.recomputed / tally.steps,
+            recomputed=tally.recomputed_share,
             cache_bytes=cache_bytes // size,
         )
 
