@@ -27,6 +27,14 @@ export interface Sight {
   high: number;
 }
 
+/** What the owner of a figure is called for. */
+interface FigureEvents {
+  /** Another part of a heat map is shown whose cells are not all known one by one. */
+  zoom?: () => void;
+  /** The pointer left. */
+  leave?: () => void;
+}
+
 const DEFAULT_SIZE = { width: 900, height: 260 }; // of a figure that was not drawn yet
 
 /** Keys that zoom, and how many times as many cells are then shown. */
@@ -70,14 +78,11 @@ export class Figure {
   private told: (() => string) | null = null;
   private readonly waiting = new Waiting(this.root, () => [this.holder, this.legend, this.toolRow]);
 
-  /**
-   * `about`: what the spec leaves open of what the figure is about. `onZoom` is called when another
-   * part of a heat map is shown whose cells are not all known one by one.
-   */
+  /** `about`: what the spec leaves open of what the figure is about. */
   constructor(
     readonly name: string,
     private readonly about: () => About = () => ({}),
-    private readonly onZoom: () => void = () => undefined,
+    private readonly events: FigureEvents = {},
   ) {
     this.root.dataset.figure = name;
     this.legend.setAttribute("aria-label", "Legend");
@@ -203,7 +208,7 @@ export class Figure {
     node.addEventListener("pointerleave", () => {
       this.hover.cancel();
       this.say("", false);
-      this.spec?.leave?.();
+      this.events.leave?.();
     });
     node.addEventListener("keydown", (event) => event instanceof KeyboardEvent && this.key(event));
     node.addEventListener("blur", () => this.mark(false));
@@ -236,7 +241,7 @@ export class Figure {
     this.hover.cancel();
     this.redraw.run(() => {
       this.draw();
-      if (this.spec && !this.spec.series && !isWhole(this.spec)) this.onZoom();
+      if (this.spec && !this.spec.series && !isWhole(this.spec)) this.events.zoom?.();
     });
   }
 

@@ -92,8 +92,6 @@ interface BaseSpec {
   square?: number;
   /** A place was pointed at, or chosen if `pin`. */
   pick?: (x: number, y: number, pin: boolean) => void;
-  /** The pointer left. */
-  leave?: () => void;
   about?: About;
 }
 

@@ -32,14 +32,13 @@ const VERDICT_POINTS: readonly {
 function showSteps(
   panel: Panel,
   figure: string,
-  chart: Omit<PlotSpec, "x" | "at" | "pick" | "leave">,
+  chart: Omit<PlotSpec, "x" | "at" | "pick">,
 ): void {
   const { frame, spot } = panel;
   panel.figure(figure).show({
     x: stepAxis(frame.steps, frame.first),
     at: panel.number(spot.step),
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, frame.steps, frame.first) }, pin),
-    leave: () => panel.pick(null, false),
     ...chart,
   });
 }

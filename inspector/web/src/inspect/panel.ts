@@ -220,11 +220,10 @@ export class Panel {
   /** Give a figure its place after those that are there already. */
   place(name: string): void {
     if (name in this.figures) return;
-    this.figures[name] = new Figure(
-      name,
-      () => this.about(),
-      () => this.inspector.draw(),
-    );
+    this.figures[name] = new Figure(name, () => this.about(), {
+      zoom: () => this.inspector.draw(),
+      leave: () => this.pick(null, false),
+    });
     this.body.append(this.figures[name].root);
   }
 

@@ -123,7 +123,6 @@ function drawHeat(panel: Panel, step: number, place: number | null): void {
     unit: "probability",
     words: (x, y) => cellWords(panel, x, y),
     pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, step: y }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: place, y: step },
     dots,
     dotName: "committed",

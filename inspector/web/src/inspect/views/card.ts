@@ -184,7 +184,6 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
     at: panel.number(cell.step),
     words: (x) => stepWords(panel, data, { ...cell, step: stepAt(x, steps, first) }),
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
-    leave: () => panel.pick(null, false),
     height: 200,
   });
 }
@@ -241,7 +240,6 @@ function drawMap(panel: Panel, cell: RowCell, data: TokenRows): void {
     words: (step, layer) =>
       `Layer ${layer + 1}, ` + stepWords(panel, data, { step, layer, position }),
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: cell.step, y: cell.layer },
     height: 200,
   });

@@ -165,7 +165,6 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
     plain: stripPlain,
     words: (x) => stripWords(a, b, x),
     pick: (x, _, pin) => panel.pick({ position: frame.prompt + x }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: place < 0 || place >= count ? null : place, y: null },
     height: 120,
   });

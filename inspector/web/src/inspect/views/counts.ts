@@ -138,7 +138,6 @@ function drawMap(panel: Panel, found: DriftCounts): void {
     blank: "no row evaluated",
     words: (step, layer) => cellWords(panel, found, step, layer),
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: spot.step, y: spot.layer },
     height: Math.min(Math.max(60 + 22 * frame.layers, 180), 460),
   });
@@ -249,7 +248,6 @@ function drawLayers(
       return `Layer ${l + 1}: ${tallyWords(drifted[l])}${share}${planned}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
-    leave: () => panel.pick(null, false),
     height: 260,
   });
 }
@@ -274,7 +272,6 @@ function drawSteps(panel: Panel, found: DriftCounts, drifted: readonly Tally[], 
       return `Step ${panel.number(s)}: ${tallyWords(drifted[s])}${share}`;
     },
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
-    leave: () => panel.pick(null, false),
     height: 260,
   });
 }

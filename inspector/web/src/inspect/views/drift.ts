@@ -45,14 +45,13 @@ function known(code: number): number | null {
 
 function shared(
   panel: Panel,
-): Pick<HeatSpec, "x" | "colour" | "legend" | "unit" | "plain" | "leave" | "height"> {
+): Pick<HeatSpec, "x" | "colour" | "legend" | "unit" | "plain" | "height"> {
   return {
     x: panel.positions(),
     colour: driftColour,
     legend: DRIFT_SCALE,
     unit: "1 - cosine",
     plain: (code) => DRIFT[code],
-    leave: () => panel.pick(null, false),
     height: HEIGHT,
   };
 }

@@ -96,7 +96,6 @@ function shared(
     over: (x, y) => (apart(x, y) ?? 0) >= MARKED_DECADES,
     under: (x, y) => (apart(x, y) ?? 0) <= -MARKED_DECADES,
     several: "mean",
-    leave: () => panel.pick(null, false),
     height: 320,
   };
 }

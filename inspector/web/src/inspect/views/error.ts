@@ -143,7 +143,6 @@ function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scen
       return `${place}: error of the ${name} ${map.words(y, x)}${errorText(code(x, y), done(x, y), isWhole(frame, SITES[site]))}`;
     },
     pick: (x, y, pin) => panel.pick({ position: x, layer: y }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: panel.cursor.position, y: layer },
     height: 300,
   });
@@ -178,7 +177,6 @@ function drawMeans({ panel, frame, steps, probe, site, layer, name }: Scene): vo
     words: (x, y) =>
       `Step ${panel.number(steps[x])}, layer ${y + 1}: mean error of the ${name} ${text(mean(x, y))}`,
     pick: (x, y, pin) => panel.pick({ step: steps[x], layer: y }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: probe, y: layer },
     height: 280,
   });
@@ -221,7 +219,6 @@ function drawRecall({ panel, frame, steps, probe, site, layer, name, shown }: Sc
       return `Layer ${l + 1}: recall ${now} in this step, ${all} on average, ${random} for a random choice`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
-    leave: () => panel.pick(null, false),
     height: 280,
   });
 }
@@ -299,7 +296,6 @@ function drawVariation(panel: Panel, found: readonly Prediction[], shown: string
       const one = near(x);
       if (one) panel.pick({ position: frame.prompt + one.place }, pin);
     },
-    leave: () => panel.pick(null, false),
     height: 280,
   });
 }
@@ -352,7 +348,6 @@ export function drawBound({ panel, data, frame, probe, layer, shown }: Scene): v
       return `Layer ${l + 1}: proxy ${low} to ${high}, true error ${error}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
-    leave: () => panel.pick(null, false),
     height: 280,
   });
 }

@@ -104,7 +104,6 @@ function drawShares(panel: Panel, found: ExpertRows, least: number): void {
       return `${where}${above} of ${plural(seen, "row")} (${share}) with ${atLeast(least)}`;
     },
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: spot.step, y: spot.layer },
     height: Math.min(Math.max(60 + 22 * frame.layers, 180), 460),
   });
@@ -147,7 +146,6 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
       return layerWords(l, found, facts.active);
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
-    leave: () => panel.pick(null, false),
     height: 260,
   });
 }
@@ -174,7 +172,7 @@ function mapOf(
   panel: Panel,
   { active }: ExpertFacts,
   map: CellMap,
-): Pick<HeatSpec, "x" | "colour" | "legend" | "unit" | "leave" | "height" | "cells" | "blocks"> {
+): Pick<HeatSpec, "x" | "colour" | "legend" | "unit" | "height" | "cells" | "blocks"> {
   const colour = colourOf(active);
   const palette = Array.from({ length: NO_DATA }, (_, n) => colour(Math.min(n, active)));
   return {
@@ -183,7 +181,6 @@ function mapOf(
     colour,
     legend: scaleOf(active),
     unit: "changed experts",
-    leave: () => panel.pick(null, false),
     height: HEIGHT,
   };
 }

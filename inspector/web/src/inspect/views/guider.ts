@@ -184,7 +184,6 @@ function showMap(panel: Panel, look: MapLook, count: number, key: string): void 
     y: panel.stepCells(),
     unit: "verdict",
     pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, step: y }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: place < 0 || place >= count ? null : place, y: spot.step },
     height: Math.min(Math.max(frame.steps * 12 + 44, 240), 680),
     ...look,

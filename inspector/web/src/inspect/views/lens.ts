@@ -181,7 +181,6 @@ function drawByLayer({ panel, data, probe, layers, shown }: Scene): void {
       return `Layer ${l + 1}: decided ${mine} in the run, ${theirs} in the exact pass; ${other} of the tokens differ`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, count) }, pin),
-    leave: () => panel.pick(null, false),
     height: 280,
   });
 }

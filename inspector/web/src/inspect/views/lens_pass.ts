@@ -80,7 +80,7 @@ export function mapOf(
 /** What the maps of a scene have in common. */
 export function sharedLooks({
   panel,
-}: Scene): Pick<HeatSpec, "x" | "y" | "blank" | "pick" | "leave" | "at" | "height"> {
+}: Scene): Pick<HeatSpec, "x" | "y" | "blank" | "pick" | "at" | "height"> {
   const { frame, cursor, spot } = panel;
   const place = cursor.position === null ? -1 : cursor.position - frame.prompt;
   return {
@@ -88,7 +88,6 @@ export function sharedLooks({
     y: { name: "layer", count: frame.layers },
     blank: "no hidden state: not computed in this step",
     pick: (x, y, pin) => panel.pick({ position: frame.prompt + x, layer: y }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: place >= 0 ? place : null, y: spot.layer },
     height: HEIGHT,
   };

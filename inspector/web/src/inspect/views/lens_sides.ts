@@ -195,7 +195,6 @@ function drawTurns({ panel, pair, layers, stepNumber }: Sides): void {
       return `Layer ${l + 1}: ${counts.differing[l]} of ${all} differ; ${counts.turned[l]} differ from here on`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
-    leave: () => panel.pick(null, false),
     height: 280,
   });
 }

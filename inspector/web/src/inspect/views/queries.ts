@@ -201,7 +201,6 @@ function drawDrifts(scene: Scene): void {
     plain: (code) => DRIFT[code],
     words: (x, y) => driftWords(scene, found, from + x, y),
     pick: (x, y, pin) => panel.pick({ position: from + x, step: y }, pin),
-    leave: () => panel.pick(null, false),
     at: scene.at,
     height: scene.height,
   });
@@ -285,7 +284,6 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
       return `Layer ${l + 1}: ${share}${target}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
-    leave: () => panel.pick(null, false),
     height: 280,
   });
 }
@@ -326,7 +324,6 @@ function drawAges(scene: Scene): void {
     words: (x, y) =>
       `${placeWords(scene, from + x, y)}${name} ${map.words(y, from + x)}${ageWords(age(x, y))}`,
     pick: (x, y, pin) => panel.pick({ position: from + x, step: y }, pin),
-    leave: () => panel.pick(null, false),
     at: scene.at,
     height: scene.height,
   });

@@ -270,7 +270,6 @@ function drawLayers(panel: Panel, chosen: readonly Pair[]): void {
       return `Layer ${l + 1}, ${rows}: ${parts.join("; ")}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
-    leave: () => panel.pick(null, false),
     height: 300,
   });
 }

@@ -99,7 +99,6 @@ function drawKinds(panel: Panel, data: ScheduleData): void {
     plain: (kind) => KIND_LOOKS[kind][0],
     words: (step, row) => regionWords(panel, data, step, row % 3),
     pick: (step, _, pin) => panel.pick({ step }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: panel.spot.step, y: null },
     dots: Array.from(
       { length: data.differs.shape[0] },
@@ -191,7 +190,6 @@ function drawLayers(panel: Panel): void {
       return `Step ${panel.number(step)}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
     },
     pick: (step, layer, pin) => panel.pick({ step, layer }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: spot.step, y: spot.layer },
     height: 260,
   });
@@ -223,7 +221,6 @@ function drawRunning(panel: Panel): void {
       return parts.join("; ");
     },
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, panel.frame.steps, panel.frame.first) }, pin),
-    leave: () => panel.pick(null, false),
     height: 260,
   });
 }

@@ -246,7 +246,6 @@ function drawMatrix(panel: Panel, scene: Scene): CellMap | null {
       map.words(y, x) +
       cosineText(DRIFT[map.at(y, x)]),
     pick: (x, y, pin) => pickCell(panel, scene, { x, y }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: otherStep(panel, scene) ?? now, y: now },
     square: 520,
   });
@@ -304,7 +303,6 @@ function drawDistance(panel: Panel, scene: Scene): void {
     pick: (x, _, pin) => {
       if (now) pickCell(panel, scene, { x: nearest(x), y: now }, pin);
     },
-    leave: () => panel.pick(null, false),
     height: 300,
   });
 }
@@ -340,7 +338,6 @@ function drawLayers(panel: Panel, scene: Scene): void {
       if (pin) panel.set("group", String(g));
       panel.pick({ layer }, pin);
     },
-    leave: () => panel.pick(null, false),
     at: { x: scene.group, y: scene.layer },
     height: 300,
   });

@@ -69,7 +69,6 @@ export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): vo
       return `${pair.what}, step ${tick(y)} and step ${tick(x)}: A ${cosineText(one)}, B ${cosineText(other)}${ratio}`;
     },
     pick: (_, y, pin) => panel.pick({ step: steps[y].step - panel.lane.before }, pin),
-    leave: () => panel.pick(null, false),
     at: { x: now, y: now },
     square: 520,
   });

@@ -105,7 +105,6 @@ function drawSteps(panel: Panel, { name, costs }: LaneCosts, most: number, steps
     at: panel.cursor.lane === name ? panel.number(panel.cursor.step) : null,
     words: (x) => stepWords(panel, { name, costs }, stepAt(x, own, before)),
     pick: (x, _, pin) => pickStep(panel, name, x, own, pin),
-    leave: () => panel.pick(null, false),
     height: 220,
   });
 }
@@ -145,7 +144,6 @@ function drawSums(panel: Panel, shown: readonly LaneCosts[], steps: number): voi
       return parts.join("; ");
     },
     pick: (x, _, pin) => pickStep(panel, panel.cursor.lane, x, panel.frame.steps, pin),
-    leave: () => panel.pick(null, false),
     height: 220,
   });
 }
