@@ -2,6 +2,7 @@
 import type { CsvCell } from "../base/download.ts";
 import { make } from "../base/dom.ts";
 import { duration, number, percent } from "../base/format.ts";
+import { headCell, headedRow, headedTable } from "../base/table.ts";
 import type { Point } from "./messages.ts";
 import { keptWords, speedWords } from "./words.ts";
 
@@ -50,20 +51,9 @@ export function settingTable(
   rows: readonly Point[],
   race: (name: string) => void,
 ): HTMLTableElement {
-  const table = make("table");
-  const top = make("tr");
-  for (const text of ["setting", ...COLUMNS.map(({ head }) => head), "race"]) {
-    const cell = make("th", "", text);
-    cell.scope = "col";
-    top.append(cell);
-  }
-  const head = make("thead");
-  head.append(top);
-  const body = make("tbody");
-  for (const row of rows) {
-    const line = make("tr");
-    const first = make("th", "", row.name + (row.chosen ? " (chosen)" : ""));
-    first.scope = "row";
+  const heads = ["setting", ...COLUMNS.map(({ head }) => head), "race"];
+  const lines = rows.map((row) => {
+    const first = headCell("row", row.name + (row.chosen ? " (chosen)" : ""));
     const key = make("button", "ds-play", "Race");
     key.type = "button";
     key.dataset.adviceRace = row.name;
@@ -71,9 +61,7 @@ export function settingTable(
     key.addEventListener("click", () => race(row.name));
     const last = make("td");
     last.append(key);
-    line.append(first, ...COLUMNS.map(({ cell }) => make("td", "", cell(row))), last);
-    body.append(line);
-  }
-  table.append(head, body);
-  return table;
+    return headedRow(first, [...COLUMNS.map(({ cell }) => make("td", "", cell(row))), last]);
+  });
+  return headedTable(heads, lines);
 }

@@ -3,6 +3,7 @@ import type { CsvCell } from "../base/download.ts";
 import { make } from "../base/dom.ts";
 import { duration, number, percent, plural } from "../base/format.ts";
 import { visible } from "../base/pieces.ts";
+import { headCell, headedRow, headedTable, textRow } from "../base/table.ts";
 import type { PromptRow, Row, Setting } from "./messages.ts";
 import { runWords } from "./words.ts";
 
@@ -64,43 +65,19 @@ export function runRows(rows: readonly Row[], settings: readonly Setting[]): Csv
   return [["prompt", "setting", "right", ...names], ...found];
 }
 
-function headRow(heads: readonly string[]): HTMLElement {
-  const head = make("thead");
-  const row = make("tr");
-  for (const text of heads) {
-    const cell = make("th", "", text);
-    cell.scope = "col";
-    row.append(cell);
-  }
-  head.append(row);
-  return head;
-}
-
-function firstCell(text: string): HTMLTableCellElement {
-  const cell = make("th", "", text);
-  cell.scope = "row";
-  return cell;
-}
-
 /** The table of the settings. */
 export function settingTable(settings: readonly Setting[]): HTMLTableElement {
-  const table = make("table");
-  table.append(headRow(COLUMNS.map(({ head }) => head)));
-  const body = make("tbody");
-  for (const setting of settings) {
-    const row = make("tr");
-    const [name, ...others] = COLUMNS.map(({ cell }) => cell(setting));
-    const first = firstCell(name);
-    first.title = setting.title;
-    row.append(first, ...others.map((text) => make("td", "", text)));
-    body.append(row);
-  }
-  table.append(body);
-  return table;
+  const rows = settings.map((setting) => {
+    const row = textRow(COLUMNS.map(({ cell }) => cell(setting)));
+    row.cells[0].title = setting.title;
+    return row;
+  });
+  const heads = COLUMNS.map(({ head }) => head);
+  return headedTable(heads, rows);
 }
 
 function promptCell({ prompt, question, before, answer }: PromptRow): HTMLTableCellElement {
-  const cell = firstCell(`${prompt + 1}. ${visible(question)}`);
+  const cell = headCell("row", `${prompt + 1}. ${visible(question)}`);
   const notes = [
     before ? `after ${plural(before, "worked example")}` : "",
     answer === null ? "" : "answer " + visible(answer),
@@ -131,15 +108,9 @@ export function promptTable(
   settings: readonly Setting[],
   open: (run: Row) => void,
 ): HTMLTableElement {
-  const table = make("table");
-  table.append(headRow(["prompt", ...settings.map(({ name }) => name)]));
-  const body = make("tbody");
-  for (const prompt of prompts) {
-    const row = make("tr");
+  const rows = prompts.map((prompt) => {
     const cells = settings.map(({ name }, i) => runCell(prompt.runs[i], name, open));
-    row.append(promptCell(prompt), ...cells);
-    body.append(row);
-  }
-  table.append(body);
-  return table;
+    return headedRow(promptCell(prompt), cells);
+  });
+  return headedTable(["prompt", ...settings.map(({ name }) => name)], rows);
 }

@@ -1,6 +1,7 @@
 import type { Component } from "../base/component.ts";
 import { make, part } from "../base/dom.ts";
 import { readJson } from "../base/json.ts";
+import { headedTable, textRow } from "../base/table.ts";
 
 /** Models and devices that an estimate may name, as pairs of title and name. */
 export interface Choices {
@@ -37,32 +38,6 @@ function offer(select: HTMLSelectElement, choices: [string, string][], first?: s
 function list(texts: string[]): HTMLElement {
   const out = make("ul");
   out.append(...texts.map((text) => make("li", "", text)));
-  return out;
-}
-
-function table(head: string[], rows: string[][]): HTMLElement {
-  const out = make("table");
-  const top = make("tr");
-  top.append(
-    ...head.map((text) => {
-      const cell = make("th", "", text);
-      cell.scope = "col";
-      return cell;
-    }),
-  );
-  const header = make("thead");
-  header.append(top);
-  const body = make("tbody");
-  body.append(
-    ...rows.map(([name, ...values]) => {
-      const line = make("tr");
-      const cell = make("th", "", name);
-      cell.scope = "row";
-      line.append(cell, ...values.map((text) => make("td", "", text)));
-      return line;
-    }),
-  );
-  out.append(header, body);
   return out;
 }
 
@@ -134,7 +109,8 @@ export class EstimatePart {
       this.result.replaceChildren(refusal);
       return;
     }
-    const parts: HTMLElement[] = [make("p", "", found.summary), table(found.head, found.rows)];
+    const table = headedTable(found.head, found.rows.map(textRow));
+    const parts: HTMLElement[] = [make("p", "", found.summary), table];
     if (found.published.length) {
       parts.push(make("p", "", "The nearest published figures:"), list(found.published));
     }

@@ -1,4 +1,5 @@
 import { make } from "../base/dom.ts";
+import { headedTable, textRow } from "../base/table.ts";
 
 /** A setting of a method, as texts. */
 export interface Knob {
@@ -125,25 +126,7 @@ export function publishedTable(rows: readonly PublishedFigure[]): HTMLTableEleme
   return table("ds-method-published", "ds-methods-published-title", names, lines);
 }
 
-function measuredHead(name: string, scope: "row" | "col"): HTMLTableCellElement {
-  const out = make("th", "", name);
-  out.scope = scope;
-  return out;
-}
-
 /** The table of measurements with this repository. */
 export function measuredTable({ head, rows }: Measured): HTMLTableElement {
-  const out = make("table", "ds-method-measured");
-  const names = make("tr");
-  names.append(...head.map((name) => measuredHead(name, "col")));
-  const lines = rows.map(([name, ...values]) => {
-    const row = make("tr");
-    row.append(measuredHead(name, "row"), ...values.map((value) => make("td", "", value)));
-    return row;
-  });
-  const [top, body] = [make("thead"), make("tbody")];
-  top.append(names);
-  body.append(...lines);
-  out.append(top, body);
-  return out;
+  return headedTable(head, rows.map(textRow), "ds-method-measured");
 }

@@ -1,5 +1,6 @@
 import { copyOnPress } from "../base/clipboard.ts";
 import { make } from "../base/dom.ts";
+import { headCell } from "../base/table.ts";
 import { lessonLink, type Lesson } from "./lessons.ts";
 
 const HEADS = ["", "Lesson", "What you know afterwards", "Minutes", "Link"];
@@ -21,19 +22,14 @@ export function drawTeachers(
 ): void {
   const table = make("table", "ds-course");
   const head = make("tr");
-  for (const text of HEADS) {
-    const cell = make("th", "", text);
-    cell.scope = "col";
-    head.append(cell);
-  }
+  head.append(...HEADS.map((text) => headCell("col", text)));
   table.append(head, ...lessons.map((lesson, i) => row(lesson, i, open)));
   root.replaceChildren(table);
 }
 
 function row(lesson: Lesson, place: number, open: (lesson: Lesson) => void): HTMLElement {
   const line = make("tr");
-  const title = make("th");
-  title.scope = "row";
+  const title = headCell("row");
   const key = make("button", "ds-lesson-open", lesson.title);
   key.type = "button";
   key.addEventListener("click", () => open(lesson));

@@ -1,5 +1,6 @@
 import type { Component } from "../base/component.ts";
 import { make, part } from "../base/dom.ts";
+import { textRow } from "../base/table.ts";
 import { drawBars, drawZone, theoremInks } from "./theorem_plots.ts";
 import { handScene, mass, sceneFor, SHOWN, type Outcome, type Scene } from "./theorem_model.ts";
 import { barsName, facts, story, verdict, zoneName } from "./theorem_words.ts";
@@ -127,11 +128,8 @@ export class Theorem {
 }
 
 function tableRow({ name, p, q }: Outcome): HTMLTableRowElement {
-  const row = make("tr");
+  const row = textRow([name, p.toFixed(4), q.toFixed(4)]);
   Object.assign(row.dataset, { outcome: name, p, q });
-  const head = make("th", "", name);
-  head.scope = "row";
-  row.append(head, make("td", "", p.toFixed(4)), make("td", "", q.toFixed(4)));
   return row;
 }
 
