@@ -1,19 +1,15 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { duration, finePercent, number, percent } from "../src/base/format.ts";
+import { duration, number, percent } from "../src/base/format.ts";
 
 test("a percentage has fewer digits the larger it is", () => {
-  const found = [0, 0.00034, 0.0123, 0.256, 1].map(percent);
+  const found = [0, 0.00034, 0.0123, 0.256, 1].map((share) => percent(share));
   assert.deepEqual(found, ["0 %", "0.03 %", "1.2 %", "26 %", "100 %"]);
 });
 
 test("only all is 100 %", () => {
-  assert.deepEqual([0.994, 0.997, 255 / 256, 0.99999].map(percent), [
-    "99 %",
-    "99.7 %",
-    "99.6 %",
-    "99.9 %",
-  ]);
+  const found = [0.994, 0.997, 255 / 256, 0.99999].map((share) => percent(share));
+  assert.deepEqual(found, ["99 %", "99.7 %", "99.6 %", "99.9 %"]);
 });
 
 test("a number below 1 is not rounded to 0", () => {
@@ -32,7 +28,7 @@ test("what is rounded up to the next form is in that form", () => {
     "999 ms",
     "1.00 s",
   ]);
-  assert.deepEqual([0.0994, 0.0997].map(percent), ["9.9 %", "10 %"]);
+  assert.deepEqual([0.0994, 0.0997].map((share) => percent(share)), ["9.9 %", "10 %"]);
 });
 
 test("a number of an imported file may be smaller than any format", () => {
@@ -40,12 +36,6 @@ test("a number of an imported file may be smaller than any format", () => {
 });
 
 test("a share of one digit is 0 or 100 % only if it is", () => {
-  assert.deepEqual([0, 1e-6, 0.8333, 0.99999, 1, NaN].map(finePercent), [
-    "0 %",
-    "0.1 %",
-    "83.3 %",
-    "99.9 %",
-    "100 %",
-    "– %",
-  ]);
+  const found = [0, 1e-6, 0.8333, 0.99999, 1, NaN].map((share) => percent(share, 1));
+  assert.deepEqual(found, ["0 %", "0.1 %", "83.3 %", "99.9 %", "100 %", "– %"]);
 });

@@ -32,16 +32,18 @@ export function plural(count: number, noun: string): string {
   return number(count) + " " + noun + (count === 1 ? "" : "s");
 }
 
-/** A share of 1 as a percentage with one digit, which is 0 or 100 % only if the share is 0 or 1. */
-export function finePercent(share: number): string {
-  const value = 100 * share;
-  return number(share > 0 && share < 1 ? Math.min(Math.max(value, 0.1), 99.9) : value, 1) + " %";
-}
-
-/** A share of 1 as a percentage, which is 100 % only if it is 1; a dash if it is null. */
-export function percent(share: number | null): string {
+/**
+ * A share of 1 as a percentage, which is 0 or 100 % only if the share is 0 or 1; a dash if it is
+ * null. It has at most so many digits after the point, by default fewer the larger it is.
+ */
+export function percent(share: number | null, digits?: number): string {
   if (share === null) return "–";
   const value = 100 * share;
+  if (digits !== undefined) {
+    const least = 10 ** -digits;
+    const inside = share > 0 && share < 1;
+    return number(inside ? Math.min(Math.max(value, least), 100 - least) : value, digits) + " %";
+  }
   if (value === 0) return "0 %";
   if (value < 0.1) return value.toPrecision(1) + " %";
   if (value < 100 && value >= 99.5) return Math.min(value, 99.9).toFixed(1) + " %";

@@ -299,10 +299,6 @@ function drawLack(panel: Panel, recorded: boolean): void {
   );
 }
 
-function share(part: number | null): string {
-  return part === null ? "–" : percent(part);
-}
-
 function divergenceWords({ about, numbers }: Guided): string {
   if (numbers.kl !== null) return number(numbers.kl, 3) + " nats";
   return about.shared ? "not recorded" : "the vocabularies differ";
@@ -311,14 +307,14 @@ function divergenceWords({ about, numbers }: Guided): string {
 function timeWords(time: GuiderTimes | null): string {
   if (!time?.guider_ms.shape[0]) return "runs whose layers are recorded show no times";
   const { whole, prefill } = timeShares(time);
-  return share(whole) + " of the run, its prompt alone " + share(prefill);
+  return percent(whole) + " of the run, its prompt alone " + percent(prefill);
 }
 
 function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void {
   const { about, numbers } = data;
-  const ranks = [numbers.top1, numbers.top2, numbers.top5].map(share).join(", ");
+  const ranks = [numbers.top1, numbers.top2, numbers.top5].map((part) => percent(part)).join(", ");
   const facts: [string, string][] = [
-    ["Fallback rate", share(numbers.fallback_rate) + " of the drafts"],
+    ["Fallback rate", percent(numbers.fallback_rate) + " of the drafts"],
     ["Drafted tokens among the guider's first 1, 2 and 5 choices", ranks],
     ["Mean −log p of the draft by the guider", number(numbers.nll, 3) + " nats"],
     ["KL, diffusion model from guider", divergenceWords(data)],
@@ -336,7 +332,7 @@ function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void
     ],
     [
       "Guider's share of FLOPs",
-      `${share(numbers.flops_share)} of the run, its prompt alone ${share(numbers.prefill_share)}`,
+      `${percent(numbers.flops_share)} of the run, its prompt alone ${percent(numbers.prefill_share)}`,
     ],
     ["Guider's share of time", timeWords(time)],
   ];

@@ -1,6 +1,6 @@
 import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { finePercent, number, plural } from "../../base/format.ts";
+import { number, percent, plural } from "../../base/format.ts";
 import type { CellAxis, ScaleLegend, Series } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { layerAt, placesOf } from "../axes.ts";
@@ -245,7 +245,7 @@ function drawHistogram({ panel, data, site, layer, limit, name }: Scene): void {
       );
       const high = edges[i + 1].toPrecision(2);
       const span = i ? `${edges[i].toPrecision(2)} to ${high}` : "below " + high;
-      const both = finePercent(share(kept[i] + fresh[i]) / 100);
+      const both = percent(share(kept[i] + fresh[i]) / 100, 1);
       const rows = `${plural(kept[i], "row")} reused, ${number(fresh[i])} recomputed`;
       return `Drift ${span}: ${rows}, together ${both} of ${number(all)}`;
     },
@@ -279,8 +279,8 @@ function drawProfile({ panel, data, frame, site, layer, name }: Scene): void {
     at: layer + 1,
     words: (x) => {
       const l = layerAt(x, frame.layers);
-      const target = data.aimed ? `, target ${finePercent(data.aimed[l])}` : "";
-      const share = Number.isNaN(ys[l]) ? "no such row" : finePercent(ys[l] / 100) + " reused";
+      const target = data.aimed ? `, target ${percent(data.aimed[l], 1)}` : "";
+      const share = Number.isNaN(ys[l]) ? "no such row" : percent(ys[l] / 100, 1) + " reused";
       return `Layer ${l + 1}: ${share}${target}`;
     },
     pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),

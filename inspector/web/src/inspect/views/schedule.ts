@@ -1,6 +1,6 @@
 import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { finePercent, plural } from "../../base/format.ts";
+import { percent, plural } from "../../base/format.ts";
 import { inks } from "../../figures/inks.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { laneSeries, stepAt, stepAxis } from "../axes.ts";
@@ -131,7 +131,7 @@ function kindWords(data: ScheduleData, step: number, region: number): string {
 function regionWords(panel: Panel, data: ScheduleData, step: number, region: number): string {
   const found = panel.part<Portions>({ view: "schedule", part: "portion" });
   const part = found ? at(found.portion, step, region) : null;
-  const size = part === null ? "…" : finePercent(part);
+  const size = part === null ? "…" : percent(part, 1);
   const share =
     part !== null && Number.isNaN(part)
       ? "an empty region"
@@ -185,7 +185,7 @@ function drawLayers(panel: Panel): void {
     unit: "share of rows recomputed",
     words: (step, layer) => {
       const share = (i: number): number => siteShare(plan, frame.positions, String(i), step, layer);
-      const shares = SITE_WORDS.map((text, i) => `${text} ${finePercent(share(i))}`);
+      const shares = SITE_WORDS.map((text, i) => `${text} ${percent(share(i), 1)}`);
       const rows = plural(frame.positions, "row");
       return `Step ${panel.number(step)}, layer ${layer + 1}: ${shares.join(", ")} of ${rows} recomputed`;
     },
@@ -215,7 +215,7 @@ function drawRunning(panel: Panel): void {
     words: (x) => {
       const parts = lanes.map(({ name, ys, before }) => {
         const step = stepAt(x, ys.length, before);
-        const share = finePercent(ys[step] / 100);
+        const share = percent(ys[step] / 100, 1);
         return `Lane ${name.toUpperCase()}: ${share} after step ${before + step + 1}`;
       });
       return parts.join("; ");
