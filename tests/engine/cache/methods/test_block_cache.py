@@ -7,13 +7,11 @@ import torch
 from engine.cache.methods.fast_dllm import DualCache
 from engine.core.rows import ALL
 from engine.generate.loop import Denoiser, denoise
+from tests.support import tagged_keys
 from tests.support.micro import (
     ATOL,
     FAMILIES,
     MASK,
-    MicroAdapter,
-    make_model,
-    make_prompts,
     make_spec,
     micro_job,
     model_of,
@@ -153,47 +151,16 @@ def test_inner_prefix_steps_also_write_the_suffix(model):
             return
 
 
-class TaggedAdapter(MicroAdapter):
-    """Keys carry (position, token, step of writing); attention notes the tags that it sees."""
-
-    canvas, step = None, 0
-    seen: list
-
-    def project(self, layer, names, x, rows, length, heads=None):
-        parts = list(super().project(layer, names, x, rows, length, heads))
-        if "k" not in names:
-            return tuple(parts)
-        at = torch.arange(length) if rows is ALL else torch.arange(length)[rows]
-        k = parts[names.index("k")]
-        k[..., 0] = at[:, None]
-        k[..., 1] = self.canvas[:, at, None]
-        k[..., 2] = self.step
-        return tuple(parts)
-
-    def attend(self, layer, q, k, v, key_mask):
-        self.seen.append(k[:, 0, :, :3].long())
-        return super().attend(layer, q, k, v, key_mask)
-
-
 def tag_mismatches(cache, shift, kv, policy=None):
     """Steps at which the visible tags are not those of the cache's own schedule."""
-    model = make_model(21, shift, kv, cls=TaggedAdapter)
-    prompts = make_prompts(6, 4)
+
+    def expected(step, block, block_step, masked):
+        at, start = torch.arange(22).expand(2, -1), 6 + 4 * block
+        inside = (at >= start - shift) & (at < (22 if cache == "prefix" else start + 4))
+        return at >= 0 if block_step == 0 else inside, torch.full((2,), 22)
+
     spec = make_spec(cache=cache, unmasker="threshold", knobs={"threshold.threshold": 0.3})
-    state = Denoiser(micro_job(model, spec, prompts, policy=policy, eager=True))
-    model.canvas, model.step, model.seen = state.canvas.clone(), 0, []
-    tags, wrong = torch.zeros(2, 22, 3, dtype=torch.long), []
-    for event in denoise(state):
-        start = 6 + 4 * event.block
-        stop = 22 if cache == "prefix" else start + 4
-        rows = slice(0, 22) if event.block_step == 0 else slice(start - shift, stop)
-        now = (torch.arange(22).expand(2, -1), model.canvas, torch.full((2, 22), event.step))
-        tags[:, rows] = torch.stack(now, -1)[:, rows]
-        if not all(torch.equal(tags, seen) for seen in model.seen):
-            wrong.append(event.step)
-        assert len(model.seen) == model.info.layers
-        model.canvas, model.step, model.seen = state.canvas.clone(), event.step + 1, []
-    return wrong
+    return tagged_keys.mismatches(spec, expected, shift, kv, policy)
 
 
 @pytest.mark.parametrize(("shift", "kv"), [(0, 4), (1, 2)])
