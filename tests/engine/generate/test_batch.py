@@ -89,10 +89,10 @@ def test_under_every_policy_sequences_do_not_affect_each_other(family, cache):
         assert np.array_equal(batch.ids[row, 9:], single.ids[0, len(PROMPTS[row]) :])
 
 
-def logits_by_reveal(model, changes, prompts):
+def logits_by_reveal(model, changes, prompts, policy=None):
     """(sequence, block, block step, offset) -> logits of each position that may be committed."""
     tap, seen = LogitTap(), {}
-    result = run(model, make_spec(**changes), prompts, tap)
+    result = run(model, make_spec(**changes), prompts, tap, policy)
     start = result.state.run.prompt_length
     for event, (view, _, logits, _) in zip(result.events, tap.steps, strict=True):
         for s, n in view.real.nonzero().tolist():
@@ -101,16 +101,22 @@ def logits_by_reveal(model, changes, prompts):
     return seen
 
 
+def logits_as_alone(model, changes):
+    """The logits of a batch of PROMPTS, which must be those of each prompt alone."""
+    together = logits_by_reveal(model, changes, PROMPTS)
+    for row, prompt in enumerate(PROMPTS):
+        single = logits_by_reveal(model, changes | {"seed": row}, [prompt])
+        assert {key[1:] for key in together if key[0] == row} == {key[1:] for key in single}
+        for (_, *key), logits in single.items():
+            torch.testing.assert_close(together[(row, *key)], logits, atol=ATOL, rtol=0)
+    return together
+
+
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize("family", ["gqa", "shifted-mha"])
 def test_logits_of_a_batch_equal_those_of_single_runs(family, cache):
     changes = {"cache": cache, "unmasker": "threshold", "knobs": {"threshold.threshold": 0.25}}
-    together = logits_by_reveal(model_of(family), changes, PROMPTS)
-    for row in range(3):
-        single = logits_by_reveal(model_of(family), changes, [PROMPTS[row]])
-        assert {key[1:] for key in together if key[0] == row} == {key[1:] for key in single}
-        for (_, *key), logits in single.items():
-            torch.testing.assert_close(together[(row, *key)], logits, atol=ATOL, rtol=0)
+    assert logits_as_alone(model_of(family), changes)
 
 
 def test_sequences_end_their_blocks_at_different_steps():

@@ -115,9 +115,9 @@ def test_the_first_layer_stores_exact_keys_of_unchanged_tokens(model, cache):
     assert changed_seen > 0
 
 
-def snapshots(model, cache, prompts=None):
+def snapshots(model, cache):
     """(event, keys and values of every layer before the step, and after it)."""
-    state = Denoiser(micro_job(model, make_spec(cache=cache), prompts))
+    state = Denoiser(micro_job(model, make_spec(cache=cache)))
     data = state.branches[0].store._data
     before = {key: tensor.clone() for key, tensor in data.items()}
     for event in denoise(state):

@@ -5,9 +5,9 @@ import torch
 
 from engine.cache.methods.dkv_cache import DkvCache
 from tests.engine.cache.methods.test_dkv_cache import dkv, fed, greedy
-from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
+from tests.engine.generate.test_batch import PROMPTS, logits_as_alone, logits_by_reveal
 from tests.support import tagged_keys
-from tests.support.micro import ATOL, model_of, tapped
+from tests.support.micro import model_of, tapped
 
 
 @pytest.mark.parametrize(("shift", "kv"), [(0, 4), (1, 2)])
@@ -43,12 +43,7 @@ def test_tags_catch_a_cache_without_the_delay():
 def test_logits_of_a_batch_equal_those_of_single_runs(family, make):
     spec = make(block_length=8, temperature=0.7)
     changes = {n: getattr(spec, n) for n in ("cache", "block_length", "temperature", "knobs")}
-    together = logits_by_reveal(model_of(family), changes, PROMPTS)
-    for row in range(3):
-        single = logits_by_reveal(model_of(family), changes | {"seed": row}, [PROMPTS[row]])
-        assert {key[1:] for key in together if key[0] == row} == {key[1:] for key in single}
-        for (_, *key), logits in single.items():
-            torch.testing.assert_close(together[(row, *key)], logits, atol=ATOL, rtol=0)
+    together = logits_as_alone(model_of(family), changes)
     other = logits_by_reveal(model_of(family), changes | {"seed": 9}, [PROMPTS[0]])
     alone = {key: logits for key, logits in together.items() if key[0] == 0}
     assert set(other) != set(alone) or any(not torch.equal(other[k], alone[k]) for k in alone)

@@ -11,10 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from engine.cache.methods.spa_cache import SpaCache
 from engine.core.events import PARTS
 from engine.generate.loop import Denoiser, denoise
+from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
 from tests.support.micro import (
     ATOL,
     FAMILIES,
-    LogitTap,
     make_model,
     make_prompts,
     make_spec,
@@ -141,20 +141,6 @@ def test_refreshes_follow_their_intervals(model, mode, refresh, response, warm_u
     assert tuple(counts.values()) == expected
 
 
-PROMPTS = make_prompts(6, 2, 9)
-
-
-def logits_by_reveal(model, prompts, policy, **changes):
-    """(sequence, step, offset) -> logits of every masked position seen."""
-    tap, seen = LogitTap(), {}
-    result = run(model, make_spec(**changes), prompts, tap, policy)
-    start = result.state.run.prompt_length
-    for view, _, logits, _ in tap.steps:
-        for s, n in view.real.nonzero().tolist():
-            seen[s, view.step, int(view.needs[s, n]) - start] = logits[s, n, :-1]
-    return seen
-
-
 class Unpadded(SpaCache):
     """Takes padding for rows like any other."""
 
@@ -164,9 +150,9 @@ class Unpadded(SpaCache):
 
 def gap_to_single_runs(model, cls, **knobs):
     policy, worst = lambda: cls(peak_ratio=0.6, **knobs), 0.0
-    together = logits_by_reveal(model, PROMPTS, policy)
+    together = logits_by_reveal(model, {}, PROMPTS, policy)
     for row, prompt in enumerate(PROMPTS):
-        alone = logits_by_reveal(model, [prompt], policy)
+        alone = logits_by_reveal(model, {}, [prompt], policy)
         for (_, *key), logits in alone.items():
             other = together.get((row, *key))
             apart = math.inf if other is None else float((other - logits).abs().max())
