@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from engine.cache.base import RunInfo, StepView
 from engine.cache.forward import forward
@@ -26,6 +24,7 @@ from tests.support.micro import (
     micro_job,
     model_of,
 )
+from tests.support.torch_flops import counted
 
 PROMPT, ANSWER, STEPS, BLOCK = 768, 256, 256, 32
 N = PROMPT + ANSWER
@@ -59,14 +58,7 @@ def published(name: str) -> ModelInfo:
 def test_the_counter_agrees_with_torch(family, cache):
     spec = make_spec(cache=cache, knobs=KNOBS.get(cache, {}))
     state = Denoiser(micro_job(fitting_model(family, cache), spec, make_prompts(6, 10), eager=True))
-    steps = denoise(state)
-    counts = []
-    for _ in range(7):
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            event = next(steps)
-        assert int(event.flops.sum()) == counter.get_total_flops()
-        counts.append(counter.get_total_flops())
-    assert len(set(counts)) > 1
+    assert len({flops for _, flops in counted(denoise(state), 7)}) > 1
 
 
 def test_guidance_counts_both_branches():

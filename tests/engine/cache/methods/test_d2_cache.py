@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from engine.cache.methods.d2_cache import D2Cache
 from engine.core.events import PARTS
@@ -26,6 +24,7 @@ from tests.support.micro import (
     tapped,
     widest_gap,
 )  # fmt: skip
+from tests.support.torch_flops import counted
 from tests.test_conformance import changed
 
 LOOSE = {"unmasker": "threshold", "knobs": {"threshold.threshold": 0.25}}
@@ -185,11 +184,8 @@ def test_the_counter_agrees_with_torch(family, changes):
     model = model_of(family)
     spec = d2(k=3, knobs=knobs, **changes)
     state = Denoiser(micro_job(model, spec, make_prompts(6, 9), eager=True))
-    steps, branches, counts = denoise(state), len(state.branches), set()
-    for _ in range(6):
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            event = next(steps)
-        assert int(event.flops.sum()) == counter.get_total_flops()
+    branches, counts = len(state.branches), set()
+    for event, _ in counted(denoise(state), 6):
         rolled, every = int(event.flops[PARTS.index("selection")]), 2 * 25 * model.info.layers
         assert branches == 2 or rolled in (0, 2 * event.rows * every)
         counts.add(rolled > 0)

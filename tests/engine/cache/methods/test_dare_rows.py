@@ -6,8 +6,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from engine.cache.base import RunInfo
 from engine.cache.layer_probe import LayerProbe
@@ -24,6 +22,7 @@ from engine.models.ops import drift
 from engine.record.recorder import Recorder
 from tests.engine.cache.methods.test_dare import FORMS, dare, noted, recomputed
 from tests.support.micro import ATOL, make_prompts, make_spec, micro_job, model_of, run, tapped
+from tests.support.torch_flops import counted
 
 
 def decide(model, policy, inputs, layer=1):
@@ -146,13 +145,10 @@ def test_dare_o_reuses_all_unchanged_tokens_if_the_first_layer_is_not_skipped(mo
 def test_the_counter_agrees_with_torch(form, window, family):
     policy = dare(form)
     job = micro_job(model_of(family), make_spec(), policy=lambda: Stack(window(), policy))
-    steps, counts = denoise(Denoiser(job)), set()
-    for _ in range(6):
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            event = next(steps)
-        assert int(event.flops.sum()) == counter.get_total_flops()
+    counts = set()
+    for event, flops in counted(denoise(Denoiser(job)), 6):
         assert bool(event.flops[4]) == (form is DareO and event.kind == "partial")
-        counts.add(counter.get_total_flops())
+        counts.add(flops)
     assert len(counts) > 2
 
 

@@ -4,8 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from engine.cache.base import RunInfo
 from engine.cache.layer_probe import LayerProbe
@@ -25,6 +23,7 @@ from tests.support.micro import (
     tapped,
     widest_gap,
 )
+from tests.support.torch_flops import counted
 
 COMPARED = {"v_cos": "v", "k_cos": "k", "v_l2": "v", "random": ""}
 PROMPT, ANSWER = 6, 16
@@ -46,13 +45,8 @@ class AlsoV(DllmCache):
 def spent(model, policy):
     """FLOPs of the layers in each of four steps, by torch; the engine must count the same."""
     steps = denoise(Denoiser(micro_job(model, WHOLE, policy=lambda: policy, eager=True)))
-    found = []
-    for _ in range(4):
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            event = next(steps)
-        assert int(event.flops.sum()) == counter.get_total_flops()
-        found.append(counter.get_total_flops() - int(event.flops[PARTS.index("head")]))
-    return found
+    head = PARTS.index("head")
+    return [flops - int(event.flops[head]) for event, flops in counted(steps, 4)]
 
 
 def by_hand(model, selector, prompt):

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from engine.cache.methods.spa_cache import SpaCache
 from engine.core.events import PARTS
@@ -24,6 +22,7 @@ from tests.support.micro import (
     tapped,
     widest_gap,
 )  # fmt: skip
+from tests.support.torch_flops import counted
 
 IDENTIFIERS = ("value", "query", "key", "input", "attn_out")
 MODES = ("dense", "sparse")
@@ -180,12 +179,9 @@ def test_the_counter_agrees_with_torch(identifier, mode):
     spec = make_spec(cache="spa_cache", knobs={f"spa_cache.{k}": v for k, v in knobs.items()})
     steps = denoise(Denoiser(micro_job(model_of(family), spec, make_prompts(6, 9))))
     counts = []
-    for _ in range(7):
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            event = next(steps)
-        assert int(event.flops.sum()) == counter.get_total_flops()
+    for event, flops in counted(steps, 7):
         assert (event.flops[PARTS.index("selection")] > 0) == (identifier == "value")
-        counts.append(counter.get_total_flops())
+        counts.append(flops)
     full, sparse, answer = counts[0], counts[1], counts[4]
     assert counts[6] < full * 1.001
     assert sparse < answer < full
