@@ -111,6 +111,16 @@ def session(checkpoint):
     return Session({"micro": checkpoint})
 
 
+@pytest.fixture(scope="module")
+def shipped():
+    """A session of the models that come with the engine."""
+    from engine.core.files import ASSETS
+    from engine.models.loading.families import embedded_models
+    from engine.serve.session import Session
+
+    return Session(embedded_models(ASSETS))
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A checkpoint that the test may change."""

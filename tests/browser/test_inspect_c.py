@@ -11,12 +11,10 @@ import pytest
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import decode
 from engine.core.events import QUANTITIES
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from inspector import static_files
 from inspector.slices import registry
 from inspector.slices.fields import Fields
-from tests.support.browser import PROMPT, ROOT
+from tests.support.browser import PROMPT
 from tests.support.looking import bring, recorded, show
 from tests.support.micro import full_policies
 
@@ -55,18 +53,13 @@ CACHES = [*full_policies(), "dual+dare_kv"]
 
 
 @pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ROOT / "assets"))
-
-
-@pytest.fixture(scope="module")
-def small_run(session):
+def small_run(shipped):
     """Record the small problem under a cache; each is run once."""
 
     @lru_cache
     def run(cache):
         spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=8, steps=32, record="layers")
-        return recorded(session, replace(spec, cache=cache))
+        return recorded(shipped, replace(spec, cache=cache))
 
     return run
 
@@ -198,9 +191,9 @@ def bare(lasting_page):
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_the_sentence_says_what_the_plan_did_under_every_method(session, small_run, bare, cache):
+def test_the_sentence_says_what_the_plan_did_under_every_method(shipped, small_run, bare, cache):
     trace = small_run(cache)
-    said = sentences(bare, session, trace)
+    said = sentences(bare, shipped, trace)
     check_heads(said, trace.recompute_map())
     for text in set(said.ravel()):
         assert text.endswith(".")
@@ -209,9 +202,9 @@ def test_the_sentence_says_what_the_plan_did_under_every_method(session, small_r
     check(said, trace, int(trace.arrays()["prompt_mask"].sum()))
 
 
-def test_a_sentence_of_another_run_is_found(session, small_run, bare):
+def test_a_sentence_of_another_run_is_found(shipped, small_run, bare):
     trace = small_run("dual")
-    said = sentences(bare, session, trace)
+    said = sentences(bare, shipped, trace)
     with pytest.raises(AssertionError):
         check_heads(said, ~trace.recompute_map())
 
@@ -306,9 +299,9 @@ def test_a_tapped_token_has_its_card_beside_it(app, new_page):
     card_beside(race, 390, lambda cell: cell.tap())
 
 
-def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(viewer, session, tmp_path):
+def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(viewer, shipped, tmp_path):
     spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=8, steps=32)
-    race, page, run = viewer, viewer.page, recorded(session, spec)
+    race, page, run = viewer, viewer.page, recorded(shipped, spec)
     bring(race, {"a": run, "b": run}, tmp_path)
     page.locator("[data-lane=b] [data-grid]").focus()
     for key in ("Home", "Enter"):

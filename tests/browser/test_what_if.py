@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 from engine.config.spec import RunSpec
-from engine.core.files import ASSETS
 from engine.generate.what_if import what_if
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.support.looking import bring, drawn, show
 
@@ -16,11 +13,6 @@ pytestmark = pytest.mark.browser
 
 STEP = 2
 PROMPT = "Tom has 3 apples. Tom buys 4 apples. How many apples does Tom have?"
-
-
-@pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ASSETS))
 
 
 def recorded(session):
@@ -50,9 +42,9 @@ def positions(page, column):
 
 
 def test_another_threshold_is_seen_at_once_and_one_click_branches_with_it(
-    viewer, session, tmp_path
+    viewer, shipped, tmp_path
 ):
-    trace, race, page = recorded(session), viewer, viewer.page
+    trace, race, page = recorded(shipped), viewer, viewer.page
     bring(race, {"a": trace, "b": trace}, tmp_path)
     page.locator("#ds-race [data-inspect-lane-b]").click()
     show(race, "what_if")

@@ -15,17 +15,15 @@ from engine.catalog import unmaskers
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
 from engine.core.events import RunFinished, StepEvent
-from engine.core.files import ASSETS
 from engine.generate import loop
 from engine.generate.capture.capturers import CudaCapturer
 from engine.generate.loop import Denoiser, denoise
 from engine.models.kernels.choice import Kernels
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.config import read_config
-from engine.models.loading.families import adapter_class, embedded_models
+from engine.models.loading.families import adapter_class
 from engine.record import make_recorder
 from engine.serve.memory_budget import spec_run_bytes
-from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.engine.generate.capture.test_forwards import CAPTURED, captured_now, spec_of
 from tests.engine.record.test_recording_captured import CACHES, LEVELS, differences, recorded
@@ -213,11 +211,6 @@ def micro_ids(model, spec, prompts):
     return run(model, replace(spec, device=model.device.type), prompts).ids
 
 
-@pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ASSETS))
-
-
 def lane_spec(device, **changes):
     sizes = {"gen_length": 48, "block_length": 16, "steps": 48, "prompt": PROMPT}
     return RunSpec(dtype="float32", device=device, **(sizes | changes))
@@ -242,9 +235,9 @@ def ends(events):
     ],
     ids=lambda one: one["cache"],
 )
-def test_a_race_on_a_gpu_has_the_answers_of_a_cpu(session, fast):
+def test_a_race_on_a_gpu_has_the_answers_of_a_cpu(shipped, fast):
     found = {
-        device: ends(session.race(RaceSpec(
+        device: ends(shipped.race(RaceSpec(
             lane_spec(device, eos=fast.get("eos", "official")), lane_spec(device, **fast)
         )))
         for device in ("cpu", "cuda")
@@ -253,39 +246,39 @@ def test_a_race_on_a_gpu_has_the_answers_of_a_cpu(session, fast):
         assert np.array_equal(found["cuda"][lane], found["cpu"][lane])
 
 
-def test_what_if_is_exact_in_a_trace_of_a_gpu(session):
+def test_what_if_is_exact_in_a_trace_of_a_gpu(shipped):
     trace = Trace()
-    for event in session.run(lane_spec("cuda", cache="dual", record="steps")):
+    for event in shipped.run(lane_spec("cuda", cache="dual", record="steps")):
         trace.append(event)
     for step in range(0, trace.steps, 5):
-        found = session.what_if(trace, step, {})
+        found = shipped.what_if(trace, step, {})
         assert found["own"]
         assert np.array_equal(found["would"] > 0, found["did"] > 0)
 
 
-def test_the_times_of_a_lane_are_those_of_the_device(session):
-    events = list(session.run(lane_spec("cuda", cache="dual")))
+def test_the_times_of_a_lane_are_those_of_the_device(shipped):
+    events = list(shipped.run(lane_spec("cuda", cache="dual")))
     steps = [event.step_ms for event in events if isinstance(event, StepEvent)]
     assert len(steps) == 48
     assert all(0 < ms < 1000 for ms in steps)
 
 
-def test_the_autoregressive_model_writes_the_same_text(session):
+def test_the_autoregressive_model_writes_the_same_text(shipped):
     ids = [
-        list(session.run(lane_spec(device, model="tiny-qwen2", unmasker="autoregressive")))[-1]
+        list(shipped.run(lane_spec(device, model="tiny-qwen2", unmasker="autoregressive")))[-1]
         for device in ("cpu", "cuda")
     ]
     assert ids[0].texts == ids[1].texts
 
 
 @pytest.mark.parametrize("cache", ["none", "dual", "dllm_cache", "d2_cache"])
-def test_a_run_needs_no_more_memory_than_was_planned(session, cache):
+def test_a_run_needs_no_more_memory_than_was_planned(shipped, cache):
     spec = lane_spec("cuda", cache=cache)
-    model = session._models.load(spec)
+    model = shipped._models.load(spec)
     held = torch.cuda.memory_allocated()
     reset_peak_memory(GPU)
-    assert list(session.run(spec))[-1].reason == "done"
+    assert list(shipped.run(spec))[-1].reason == "done"
     used = peak_memory(GPU) - held
     # Captured forwards keep a pool of their own, and the allocator rounds each tensor to 512 bytes.
-    planned = spec_run_bytes(spec, model.adapter.info, session.plan(spec)["prompt_tokens"])
+    planned = spec_run_bytes(spec, model.adapter.info, shipped.plan(spec)["prompt_tokens"])
     assert used < planned + 64 * 2**20

@@ -10,7 +10,6 @@ from engine.core.files import ASSETS
 from engine.evaluate.exam import evaluate
 from engine.models.loading.families import embedded_models
 from engine.serve.model_pool import ModelPool
-from engine.serve.session import Session
 from engine.tiny.corpus import exam_questions
 
 BASE = {"gen_length": 16, "block_length": 16, "steps": 16}
@@ -27,15 +26,10 @@ def question():
     return exam_questions(1, 3, 0, "short_problems")[0]
 
 
-@pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ASSETS))
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_an_outcome_has_the_tokens_and_steps_that_the_run_counts(session, question, name):
+def test_an_outcome_has_the_tokens_and_steps_that_the_run_counts(shipped, question, name):
     found, end = OutcomeBuilder(None), None
-    for event in session.run(RunSpec(prompt=question[1], **CASES[name])):
+    for event in shipped.run(RunSpec(prompt=question[1], **CASES[name])):
         found.append(event)
         end = event
     assert isinstance(end, RunFinished)
@@ -47,9 +41,9 @@ def test_an_outcome_has_the_tokens_and_steps_that_the_run_counts(session, questi
     )
 
 
-def test_an_answer_that_was_cut_off_is_not_judged(session, question):
+def test_an_answer_that_was_cut_off_is_not_judged(shipped, question):
     found, control = OutcomeBuilder("42"), Control()
-    for event in session.run(RunSpec(prompt=question[1], **BASE), control):
+    for event in shipped.run(RunSpec(prompt=question[1], **BASE), control):
         found.append(event)
         if isinstance(event, StepEvent) and event.step == 3:
             control.stop()
@@ -59,10 +53,10 @@ def test_an_answer_that_was_cut_off_is_not_judged(session, question):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_exam_counts_the_same_tokens(session, question, name):
+def test_an_exam_counts_the_same_tokens(shipped, question, name):
     spec = RunSpec(**CASES[name])
     model = ModelPool(embedded_models(ASSETS)).load_to_run(spec)
     (result,) = evaluate(model, spec, [question], fit=False)
-    *_, end = session.run(RunSpec(prompt=question[1], **CASES[name]))
+    *_, end = shipped.run(RunSpec(prompt=question[1], **CASES[name]))
     assert result.ids == end.answer
     assert result.text_nfe == end.metrics["text_nfe"]

@@ -21,8 +21,6 @@ from engine.evaluate.record_examples import (
     record_runs,
 )
 from engine.models.loading.checkpoint import Checkpoint
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from engine.trace.trace import Trace
 
 ASSETS = Path(__file__).parents[3] / "assets"
@@ -31,11 +29,6 @@ TIMES = {"forward_ms", "decide_ms", "guided_ms"}
 METHODS = catalog.policies() | catalog.unmaskers()
 DOCUMENTED = [name for name, cls in METHODS.items() if catalog.method_doc(cls).description]
 BASE = ("none", "quota")
-
-
-@pytest.fixture(scope="module")
-def shipped():
-    return Session(embedded_models(ASSETS))
 
 
 def different_arrays(one, other):

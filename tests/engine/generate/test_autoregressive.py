@@ -18,7 +18,6 @@ from engine.evaluate.causal_exam import exam_spec
 from engine.evaluate.exam import evaluate
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import load_guider
-from engine.models.loading.families import embedded_models
 from engine.serve.lane import AutoregressiveLane
 from engine.serve.loaded_model import prompt_ids
 from engine.serve.session import Session
@@ -36,11 +35,6 @@ SPEC = RunSpec(prompt=PROMPT, unmasker="autoregressive", gen_length=64, eos="fil
 def models():
     cpu = torch.device("cpu")
     return {name: load_guider(name, MODELS / name, torch.float32, cpu) for name in EMBEDDED}
-
-
-@pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ROOT / "assets"))
 
 
 def decode(model, spec):
@@ -184,24 +178,24 @@ def test_a_run_needs_no_diffusion_model_and_its_trace_can_be_read():
     assert len(read.arrays()["drift"]) == 0
 
 
-def test_an_unwritten_answer_token_has_no_text(session):
-    (started,) = (e for e in session.run(SPEC) if isinstance(e, RunStarted))
+def test_an_unwritten_answer_token_has_no_text(shipped):
+    (started,) = (e for e in shipped.run(SPEC) if isinstance(e, RunStarted))
     assert started.pieces[started.model["mask_id"]] == b""
     assert started.model["stop_ids"][0] == started.model["eos_id"]
 
 
-def test_both_lanes_of_a_race_end_by_one_rule(session):
-    race = session.resolve(
+def test_both_lanes_of_a_race_end_by_one_rule(shipped):
+    race = shipped.resolve(
         RaceSpec(RunSpec(prompt=PROMPT), RunSpec(prompt=PROMPT, unmasker="autoregressive"))
     )
     assert {race.a.eos, race.b.eos} == {"fill_safe"}
 
 
-def test_lanes_take_turns_by_the_time_they_used(session):
+def test_lanes_take_turns_by_the_time_they_used(shipped):
     spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=32, steps=32)
     clock = {"a": 0.0, "b": 0.0}
     done = set()
-    for lane, event in session.race(RaceSpec(spec, replace(SPEC, gen_length=32))):
+    for lane, event in shipped.race(RaceSpec(spec, replace(SPEC, gen_length=32))):
         if isinstance(event, StepEvent):
             assert done or clock[lane] <= min(clock.values())
             clock[lane] += event.step_ms
@@ -225,17 +219,17 @@ def test_lanes_take_turns_by_the_time_they_used(session):
         ({"knobs": {"autoregressive.modle": "x"}}, "autoregressive.modle: unknown knob"),
     ],
 )
-def test_what_cannot_be_run_is_named(session, changes, named):
+def test_what_cannot_be_run_is_named(shipped, changes, named):
     with pytest.raises(ValueError, match=f"^{named}"):
-        session.plan(replace(SPEC, **changes))
+        shipped.plan(replace(SPEC, **changes))
 
 
-def test_a_what_if_of_such_a_run_is_refused(session):
+def test_a_what_if_of_such_a_run_is_refused(shipped):
     trace = Trace()
-    for event in session.run(replace(SPEC, record="steps")):
+    for event in shipped.run(replace(SPEC, record="steps")):
         trace.append(event)
     with pytest.raises(ValueError, match="autoregressive has no denoising steps"):
-        session.what_if(trace, 0, {"unmasker": "threshold"})
+        shipped.what_if(trace, 0, {"unmasker": "threshold"})
 
 
 def test_the_exam_marks_its_answers(models):
@@ -257,12 +251,12 @@ def test_what_a_step_plans_is_what_it_does(length, block):
     assert trace.recomputed_kinds().tolist() == trace.arrays()["planned"].tolist()
 
 
-def test_recording_such_a_run_adds_no_exact_forwards_and_no_drifts(session):
-    plan = session.plan(replace(SPEC, record="probe"))
+def test_recording_such_a_run_adds_no_exact_forwards_and_no_drifts(shipped):
+    plan = shipped.plan(replace(SPEC, record="probe"))
     assert plan["probe_forwards"] == 0
     assert plan["recording"]["level"] == "steps"
-    steps = session.plan(replace(SPEC, record="steps"))["recording"]["bytes"]
-    assert plan["recording"]["bytes"] == session.plan(SPEC)["recording"]["bytes"] == steps > 0
+    steps = shipped.plan(replace(SPEC, record="steps"))["recording"]["bytes"]
+    assert plan["recording"]["bytes"] == shipped.plan(SPEC)["recording"]["bytes"] == steps > 0
 
 
 def test_a_model_in_llamas_layout_decodes_as_in_transformers(models, tmp_path):

@@ -8,18 +8,10 @@ import pytest
 from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunFinished, RunStarted, StepEvent
-from engine.core.files import ASSETS
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 
 PROMPT = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
 PLAIN = RunSpec(prompt=PROMPT, gen_length=64, block_length=32, steps=64)
 GUIDED = replace(PLAIN, unmasker="guided", cache="dual")
-
-
-@pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ASSETS))
 
 
 def rules(*specs):
@@ -46,14 +38,14 @@ def test_runs_that_ask_for_different_rules_get_them():
     assert rules(PLAIN, replace(PLAIN, eos="fill_eager")) == ["official", "fill_eager"]
 
 
-def test_the_rule_is_part_of_the_plan(session):
-    assert session.plan(PLAIN)["end_of_text"] == "official"
-    assert session.plan(GUIDED)["end_of_text"] == "fill_safe"
-    both = session.resolve(RaceSpec(PLAIN, GUIDED))
-    plans = [session.plan(spec) for spec in (both.a, both.b)]
+def test_the_rule_is_part_of_the_plan(shipped):
+    assert shipped.plan(PLAIN)["end_of_text"] == "official"
+    assert shipped.plan(GUIDED)["end_of_text"] == "fill_safe"
+    both = shipped.resolve(RaceSpec(PLAIN, GUIDED))
+    plans = [shipped.plan(spec) for spec in (both.a, both.b)]
     assert [plan["end_of_text"] for plan in plans] == ["fill_safe", "fill_safe"]
     assert [plan["min_forwards"] for plan in plans] == [1, 1]
-    assert session.plan(PLAIN)["min_forwards"] == 64
+    assert shipped.plan(PLAIN)["min_forwards"] == 64
 
 
 def lanes_of(session, race):
@@ -67,19 +59,19 @@ def find(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_both_lanes_of_a_race_with_a_guided_run_stop_at_the_end_of_the_text(session):
-    lanes = lanes_of(session, RaceSpec(PLAIN, GUIDED))
-    alone = find(session.run(PLAIN), StepEvent)
+def test_both_lanes_of_a_race_with_a_guided_run_stop_at_the_end_of_the_text(shipped):
+    lanes = lanes_of(shipped, RaceSpec(PLAIN, GUIDED))
+    alone = find(shipped.run(PLAIN), StepEvent)
     for events in lanes.values():
         (started,) = find(events, RunStarted)
         assert started.spec["eos"] == "fill_safe"
     assert len(find(lanes["a"], StepEvent)) < len(alone) == 64
 
 
-def test_the_time_of_the_text_leaves_out_what_follows_it(session):
+def test_the_time_of_the_text_leaves_out_what_follows_it(shipped):
     finished = {}
     for rule in ("official", "fill_safe"):
-        events = list(session.run(replace(PLAIN, eos=rule)))
+        events = list(shipped.run(replace(PLAIN, eos=rule)))
         (end,) = find(events, RunFinished)
         steps, metrics = find(events, StepEvent), end.metrics
         answer = end.canvas[0, -64:]
@@ -101,10 +93,10 @@ def test_the_time_of_the_text_leaves_out_what_follows_it(session):
     assert finished["fill_safe"]["nfe"] < 64
 
 
-def test_a_text_that_ends_at_once_took_no_step(session):
-    stop = find(session.run(PLAIN), RunStarted)[0].model["eos_id"]
+def test_a_text_that_ends_at_once_took_no_step(shipped):
+    stop = find(shipped.run(PLAIN), RunStarted)[0].model["eos_id"]
     ended = replace(PLAIN, gen_length=32, steps=32, fixed=((0, stop),))
-    (end,) = find(session.run(ended), RunFinished)
+    (end,) = find(shipped.run(ended), RunFinished)
     assert end.metrics["text_nfe"] == 0
     assert end.metrics["text_ms"] == 0
     assert end.metrics["tokens"] == 0

@@ -16,17 +16,10 @@ from engine.config.knobs import text_knobs
 from engine.config.spec import RunSpec
 from engine.core.events import GUIDED, PARTS, RunStarted, StepEvent
 from engine.core.files import ASSETS
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.support.micro import make_spec
 
 PROMPT = "Mia has 8 cards. Leo has 5 more than Mia. How many cards do they have together?"
-
-
-@pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ASSETS))
 
 
 def guided_spec(**changes):
@@ -49,16 +42,16 @@ def trace_of(events):
 
 
 @pytest.fixture(scope="module")
-def recorded(session):
-    return events_of(session, guided_spec(record="steps", cache="freecache"))
+def recorded(shipped):
+    return events_of(shipped, guided_spec(record="steps", cache="freecache"))
 
 
 @pytest.mark.parametrize("cache", ["frozen", "sub_block"])
-def test_steps_that_draft_nothing_have_a_row_too_and_the_trace_is_read_again(session, cache):
+def test_steps_that_draft_nothing_have_a_row_too_and_the_trace_is_read_again(shipped, cache):
     spec = guided_spec(model="tiny-block", cache=cache, gen_length=32)
-    whole = trace_of(events_of(session, spec))
+    whole = trace_of(events_of(shipped, spec))
     start = BranchStart("whole", whole.steps - 1, ())
-    branch = trace_of(events_of(session, replace(spec, start=start), {"whole": whole}))
+    branch = trace_of(events_of(shipped, replace(spec, start=start), {"whole": whole}))
     for trace in (whole, branch):
         arrays = Trace.from_bytes(trace.to_bytes()).arrays()
         counts, own = arrays["guided_count"], np.isfinite(arrays["commit_confidence"])
@@ -70,10 +63,10 @@ def test_steps_that_draft_nothing_have_a_row_too_and_the_trace_is_read_again(ses
         assert trace.meta["metrics"]["accepted"] == pytest.approx(accepted.mean())
 
 
-def test_a_guided_run_answers_correctly_in_few_steps(session):
-    problem = session.problem(3, family="short_problems")
-    plain = events_of(session, guided_spec(unmasker="quota", prompt=problem["prompt"]))[-1]
-    guided = events_of(session, guided_spec(prompt=problem["prompt"]))[-1]
+def test_a_guided_run_answers_correctly_in_few_steps(shipped):
+    problem = shipped.problem(3, family="short_problems")
+    plain = events_of(shipped, guided_spec(unmasker="quota", prompt=problem["prompt"]))[-1]
+    guided = events_of(shipped, guided_spec(prompt=problem["prompt"]))[-1]
     answers = {run.texts[0].split()[-1] for run in (plain, guided)}
     assert answers == {f"{problem['answer']}."}
     assert guided.metrics["nfe"] * 3 < plain.metrics["nfe"] == 48
@@ -91,10 +84,10 @@ def test_the_first_event_describes_the_guider(recorded):
     }.items()  # fmt: skip
 
 
-def test_metrics_include_the_guider(recorded, session):
+def test_metrics_include_the_guider(recorded, shipped):
     metrics = recorded[-1].metrics
     steps = [event for event in recorded if isinstance(event, StepEvent)]
-    without = events_of(session, guided_spec(unmasker="threshold", cache="freecache"))[-1].metrics
+    without = events_of(shipped, guided_spec(unmasker="threshold", cache="freecache"))[-1].metrics
     held = metrics["guider_cache_bytes"]
     assert metrics["cache_bytes"] == without["cache_bytes"] + held
     longest = 48 + 40  # an answer and a little more than its prompt
@@ -165,8 +158,8 @@ def test_a_saved_trace_keeps_the_guiders_arrays(recorded, tmp_path):
             assert np.array_equal(array, arrays[field], equal_nan=array.dtype.kind == "f"), field
 
 
-def test_without_a_recording_a_trace_keeps_only_the_counts(session):
-    events = events_of(session, guided_spec())
+def test_without_a_recording_a_trace_keeps_only_the_counts(shipped):
+    events = events_of(shipped, guided_spec())
     arrays = trace_of(events).arrays()
     assert len(arrays["guided_count"]) == trace_of(events).steps
     assert len(arrays["draft_id"]) == len(arrays["guider_piece_id"]) == 0
@@ -181,19 +174,19 @@ def test_without_a_recording_a_trace_keeps_only_the_counts(session):
      {"knobs": {"guided.rule": "rel_dlm", "guided.multi_chunk": False, "guided.block": 8}},
      {"knobs": {"guided.fallback": "ar"}}, {"fixed": ((3, 40), (20, 41))}],
 )  # fmt: skip
-def test_guided_runs_with_other_settings(session, changes):
-    events = events_of(session, guided_spec(**changes))
+def test_guided_runs_with_other_settings(shipped, changes):
+    events = events_of(shipped, guided_spec(**changes))
     steps = [event for event in events if isinstance(event, StepEvent)]
     assert all(event.guided is not None for event in steps)
     assert steps[-1].masks_left == 0
     Trace.from_bytes(trace_of(events).to_bytes())
 
 
-def test_a_branch_can_be_guided(session, recorded):
+def test_a_branch_can_be_guided(shipped, recorded):
     parent = trace_of(recorded)
     spec = guided_spec(record="steps", cache="freecache")
     spec = replace(spec, start=BranchStart("p", 2, ((0, -1),)))
-    branch = trace_of(events_of(session, spec, {"p": parent}))
+    branch = trace_of(events_of(shipped, spec, {"p": parent}))
     known = parent.canvas_at(2)
     width = len(known) - 48
     assert branch.arrays()["canvas"][width] != known[width]
@@ -209,22 +202,22 @@ def test_a_branch_can_be_guided(session, recorded):
      ({"guided.rule": "best"}, r"^guided\.rule: "), ({"guided.k": 0}, r"^guided\.k: "),
      ({"guided.tau": 1.5}, r"^guided\.tau: "), ({"guided.block": 0}, r"^guided\.block: ")],
 )  # fmt: skip
-def test_invalid_settings_are_refused_with_the_name_of_the_knob(session, changes, message):
+def test_invalid_settings_are_refused_with_the_name_of_the_knob(shipped, changes, message):
     with pytest.raises(ValueError, match=message):
-        session.plan(guided_spec(knobs=changes))
+        shipped.plan(guided_spec(knobs=changes))
 
 
-def test_a_numeric_guider_name_in_a_link_stays_text(session):
-    knobs = text_knobs(session.catalog()["unmaskers"])
+def test_a_numeric_guider_name_in_a_link_stays_text(shipped):
+    knobs = text_knobs(shipped.catalog()["unmaskers"])
     link = "prompt=a&unmasker=guided&guided.guider=2024&guided.k=3"
     spec = RunSpec.from_query(link, knobs)
     assert spec.knobs == {"guided.guider": "2024", "guided.k": 3}
     with pytest.raises(ValueError, match=r"^guided\.guider: '2024' is unknown"):
-        session.plan(spec)
+        shipped.plan(spec)
 
 
-def test_a_plan_counts_the_guiders_memory_and_the_fewest_steps(session):
-    guided, plain = session.plan(guided_spec()), session.plan(guided_spec(unmasker="threshold"))
+def test_a_plan_counts_the_guiders_memory_and_the_fewest_steps(shipped):
+    guided, plain = shipped.plan(guided_spec()), shipped.plan(guided_spec(unmasker="threshold"))
     assert guided["memory_bytes"] > plain["memory_bytes"]
     assert (guided["min_forwards"], guided["max_forwards"]) == (1, 48)
     assert plain["min_forwards"] == 3
@@ -246,25 +239,25 @@ def test_excluded_ends_that_could_be_committed_are_refused():
         derive_plan(make_spec(unmasker="guided", eos_suppress="logits", knobs=knobs))
 
 
-def test_a_sampled_run_is_determined_by_its_seed(session):
+def test_a_sampled_run_is_determined_by_its_seed(shipped):
     spec = guided_spec(temperature=0.7, seed=5)
-    first, again = (trace_of(events_of(session, spec)).arrays()["commit_id"] for _ in range(2))
+    first, again = (trace_of(events_of(shipped, spec)).arrays()["commit_id"] for _ in range(2))
     assert np.array_equal(first, again)
-    other = trace_of(events_of(session, replace(spec, seed=6))).arrays()["commit_id"]
+    other = trace_of(events_of(shipped, replace(spec, seed=6))).arrays()["commit_id"]
     assert not np.array_equal(first, other)
     assert torch.is_inference_mode_enabled() is False
 
 
-def test_other_weights_of_a_guider_make_another_run(session, tmp_path):
+def test_other_weights_of_a_guider_make_another_run(shipped, tmp_path):
     folder = tmp_path / "guider"
     shutil.copytree(ASSETS / "models" / "tiny-qwen2", folder)
     spec = guided_spec(knobs={"guided.guider": str(folder)})
-    before = session.environment(spec)
+    before = shipped.environment(spec)
     weights = load_file(folder / "model.safetensors")
     weights["model.norm.weight"] += 1
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    after = session.environment(spec)
+    after = shipped.environment(spec)
     assert before["checkpoint"] == after["checkpoint"]
     assert before["guider"] != after["guider"]
     assert run_key(spec, None, before) != run_key(spec, None, after)
-    assert "guider" not in session.environment(guided_spec(unmasker="quota"))
+    assert "guider" not in shipped.environment(guided_spec(unmasker="quota"))

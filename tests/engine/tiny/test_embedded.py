@@ -28,11 +28,6 @@ LEFT = (
 )
 
 
-@pytest.fixture(scope="module")
-def session():
-    return Session(embedded_models(ASSETS))
-
-
 FAMILIES = {
     "tiny-llada": "llada", "tiny-dream": "dream", "tiny-qwen2": "qwen2",
     "tiny-qwen2-digits": "qwen2", "tiny-block": "fast_dllm_v2",
@@ -95,12 +90,12 @@ METHODS += [("unmasker", name) for name in unmaskers()]
 
 
 @pytest.mark.parametrize(("kind", "name"), METHODS)
-def test_every_method_decodes_an_answer(session, kind, name):
+def test_every_method_decodes_an_answer(shipped, kind, name):
     model = "tiny-dream" if kind == "unmasker" else "tiny-llada"
     size = {"gen_length": 48, "block_length": 24, "steps": 48}
     knobs = {"dare_o.skip_first_layers": 2} if name == "dare_o" else {}  # 0 garbles some answers
     spec = RunSpec(model=model, prompt=LEFT, knobs=knobs, **size, **{kind: name})
-    assert "answer is 25" in list(session.run(spec))[-1].texts[0]
+    assert "answer is 25" in list(shipped.run(spec))[-1].texts[0]
 
 
 def test_files_are_small_and_weights_are_bfloat16():
