@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from engine.config.spec import RunSpec
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
-from tests.support.browser import PROMPT, ROOT
+from tests.support.browser import PROMPT
 from tests.support.looking import bring, recorded, show
 
 pytest_plugins = ["tests.support.chromium"]
@@ -72,10 +70,9 @@ def test_the_inspector_says_what_does_not_apply(race):
     show(race, "drift")  # the other lane drifts
 
 
-def test_tokens_of_one_vocabulary_are_compared(viewer, tmp_path):
-    session = Session(embedded_models(ROOT / "assets"))
+def test_tokens_of_one_vocabulary_are_compared(viewer, shipped, tmp_path):
     spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=16, steps=32)
     runs = {"a": spec, "b": replace(spec, unmasker="autoregressive")}
-    bring(viewer, {lane: recorded(session, run) for lane, run in runs.items()}, tmp_path)
+    bring(viewer, {lane: recorded(shipped, run) for lane, run in runs.items()}, tmp_path)
     assert "vocabularies" not in viewer.text("[data-chips]")
     assert "agree" in viewer.text("[data-chips]")

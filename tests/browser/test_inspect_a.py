@@ -7,11 +7,8 @@ import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from inspector.views import registry
 from tests.inspector.unpacked import unpacked
-from tests.support.browser import ROOT
 from tests.support.looking import bring, drawn, point, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
@@ -19,10 +16,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def lanes():
-    return recorded_lanes(
-        Session(embedded_models(ROOT / "assets")), "layers", a="none", b="spa_cache"
-    )
+def lanes(shipped):
+    return recorded_lanes(shipped, "layers", a="none", b="spa_cache")
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,6 @@ import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import KINDS, QUANTITIES
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
-from tests.support.browser import ROOT
 from tests.support.looking import bring, drawn, point, recorded_lanes, show_at
 
 pytest_plugins = ["tests.support.chromium"]
@@ -21,12 +18,11 @@ ERROR = f"{BOX} .ds-view[data-view=error]"
 
 
 @pytest.fixture(scope="module")
-def lanes():
-    session = Session(embedded_models(ROOT / "assets"))
+def lanes(shipped):
     knobs = {
         "dare_o.skip_first_layers": 2
     }  # the recomputed layers make "done" differ from "planned"
-    return recorded_lanes(session, "probe", knobs, a="dllm_cache", b="dare_o")
+    return recorded_lanes(shipped, "probe", knobs, a="dllm_cache", b="dare_o")
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.views.lens import codes_of, layers_of
 from tests.browser.test_inspect_b import block, cell
-from tests.support.browser import PROMPT, ROOT
+from tests.support.browser import PROMPT
 from tests.support.looking import (
     bring,
     bring_once,
@@ -30,16 +28,14 @@ VIEW = f"{BOX} .ds-view[data-view=lens]"
 
 
 @pytest.fixture(scope="module")
-def lanes():
-    session = Session(embedded_models(ROOT / "assets"))
-    return recorded_lanes(session, "probe", None, a="none", b="dual")
+def lanes(shipped):
+    return recorded_lanes(shipped, "probe", None, a="none", b="dual")
 
 
 @pytest.fixture(scope="module")
-def apart():
+def apart(shipped):
     """Lanes that predict different tokens in some steps."""
-    session = Session(embedded_models(ROOT / "assets"))
-    return recorded_lanes(session, "probe", None, a="none", b="dllm_cache")
+    return recorded_lanes(shipped, "probe", None, a="none", b="dllm_cache")
 
 
 @pytest.fixture(scope="module")
@@ -205,16 +201,15 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(viewer, apart
     assert len(shown.all_inner_texts()) == 4
 
 
-def test_the_keys_are_those_of_the_steps_that_both_lanes_have(viewer, tmp_path):
+def test_the_keys_are_those_of_the_steps_that_both_lanes_have(viewer, shipped, tmp_path):
     """Side by side, a step that only one lane was probed at has no key."""
-    session = Session(embedded_models(ROOT / "assets"))
     base = replace(
-        session.default_race().a, prompt=PROMPT, gen_length=32, block_length=16, steps=32,
+        shipped.default_race().a, prompt=PROMPT, gen_length=32, block_length=16, steps=32,
         record="probe",
     )  # fmt: skip
     lanes = {"a": replace(base, probe_at=(1, 5)), "b": replace(base, probe_at=(3, 5))}
     race = viewer
-    bring(race, {lane: recorded(session, spec) for lane, spec in lanes.items()}, tmp_path)
+    bring(race, {lane: recorded(shipped, spec) for lane, spec in lanes.items()}, tmp_path)
     show_at(race, "lens", "b", 0, 5)
     keys = race.page.locator(f"{VIEW} [data-probe]")
     assert keys.all_inner_texts() == ["4", "6"]

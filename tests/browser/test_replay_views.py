@@ -5,8 +5,6 @@ from math import isclose, isnan
 import pytest
 
 from engine.core.files import ASSETS
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from inspector.files import export
 from inspector.files.replay import replay_page
 from tests.support.chromium import RacePage, Watch
@@ -43,10 +41,10 @@ STATE = """async (view) => {
 
 
 @pytest.fixture
-def replayed(browser, tmp_path):
+def replayed(browser, shipped, tmp_path):
     """The bundled example as a replay file."""
     record = export.read_example(ASSETS / "examples")
-    caches = Session(embedded_models(ASSETS)).catalog()["caches"]
+    caches = shipped.catalog()["caches"]
     path = tmp_path / "replay.html"
     path.write_text(replay_page(record, str, 40_000_000, caches), "utf-8")
     context = browser.new_context(viewport={"width": 1280, "height": 900})

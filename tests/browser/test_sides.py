@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from engine.core.drift_codes import decode
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.support.browser import PROMPT, ROOT
 from tests.support.looking import bring, cell_colour, drawn, point, recorded, show, show_at
@@ -99,14 +97,13 @@ def test_similarity_shows_both_lanes_and_their_difference(race):
     assert len(titles(race, "similarity")) == 3
 
 
-def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, tmp_path):
+def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, shipped, tmp_path):
     """Lane B has a longer answer; beyond A's there is no difference, and a readout says why."""
-    session = Session(embedded_models(ROOT / "assets"))
     base = replace(
-        session.default_race().a, prompt=PROMPT, block_length=16, steps=32, record="layers"
+        shipped.default_race().a, prompt=PROMPT, block_length=16, steps=32, record="layers"
     )
     lanes = {"a": replace(base, gen_length=32), "b": replace(base, gen_length=48, steps=48)}
-    traces = {lane: recorded(session, spec) for lane, spec in lanes.items()}
+    traces = {lane: recorded(shipped, spec) for lane, spec in lanes.items()}
     bring(viewer, traces, tmp_path)
     show_at(viewer, "drift", "b", LAYER, 3)
     viewer.page.locator("#ds-race .ds-view[data-view=drift] [data-control=lanes]").select_option(

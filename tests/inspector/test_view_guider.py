@@ -5,9 +5,6 @@ import pytest
 
 from engine.config.spec import RunSpec
 from engine.core.events import GUIDED, PARTS
-from engine.core.files import ASSETS
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from engine.trace.trace import Trace
 from inspector.page_data.lane_card import guider_facts
 from inspector.views import guider as view
@@ -60,13 +57,13 @@ def test_rates_are_counts_of_the_steps():
     assert told["prefilled"] == 4
 
 
-def test_steps_that_draft_nothing_count_in_no_rate():
+def test_steps_that_draft_nothing_count_in_no_rate(session):
     spec = RunSpec(
         model="tiny-block", prompt="Tom has 3 apples. Tom buys 4. How many apples does Tom have?",
         gen_length=32, block_length=16, unmasker="guided", cache="frozen",
     )  # fmt: skip
     trace = Trace()
-    for event in Session(embedded_models(ASSETS)).run(spec):
+    for event in session.run(spec):
         trace.append(event)
     found = view.guider(trace)
     drafted, taken = unpacked(found["drafted"]), unpacked(found["accepted"])

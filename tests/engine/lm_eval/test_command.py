@@ -15,8 +15,6 @@ from engine.evaluate.repeat import differences, repeat
 from engine.lm_eval import local_tasks
 from engine.lm_eval.__main__ import main
 from engine.lm_eval.model import DriftscopeLM
-from engine.models.loading.families import embedded_models
-from engine.serve.session import Session
 from engine.tiny.corpus import exam_questions
 from tests.support.launched import start
 from tests.support.own_tasks import use_own_tasks
@@ -79,12 +77,12 @@ def test_a_process_leaves_its_group_at_its_end(monkeypatch):
     assert ends == [leave_group]
 
 
-def test_a_run_card_repeats_its_answer(alone):
+def test_a_run_card_repeats_its_answer(alone, shipped):
     folder, _ = alone
     cards = sorted((folder / "driftscope" / "run-cards").glob("*.json"))
     assert len(cards) == LIMIT
     card = json.loads(cards[0].read_text("utf-8"))
-    traces = repeat(Session(embedded_models(ASSETS)), specs_of(card))
+    traces = repeat(shipped, specs_of(card))
     assert differences(card, traces) == []
     card["lanes"]["a"]["results"]["text"] += "."
     assert differences(card, traces) != []

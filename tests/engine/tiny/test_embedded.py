@@ -13,7 +13,6 @@ from engine.core.files import ASSETS
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.models.tokenizer import Tokenizer
-from engine.serve.session import Session
 from engine.tiny import corpus
 from engine.tiny import tokenizer as tiny_tokenizer
 from engine.tiny.export import read_history, trained_families
@@ -106,8 +105,8 @@ def test_files_are_small_and_weights_are_bfloat16():
             assert {file.get_tensor(key).dtype for key in file.keys()} == {torch.bfloat16}  # noqa: SIM118
 
 
-def test_the_recorded_example_is_the_default_race_of_the_shipped_model():
-    race = Session(embedded_models(ASSETS)).default_race()
+def test_the_recorded_example_is_the_default_race_of_the_shipped_model(shipped):
+    race = shipped.default_race()
     digest = Checkpoint(MODELS / "tiny-llada").digest()
     for lane, spec in (("a", race.a), ("b", race.b)):
         trace = Trace.load(ASSETS / "examples" / f"{lane}.npz")
