@@ -8,6 +8,7 @@ import pytest
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
 from inspector.views import registry
+from tests.browser.test_inspect_b import block, cell
 from tests.inspector.unpacked import unpacked
 from tests.support.looking import bring, drawn, point, recorded_lanes, show_at
 
@@ -35,17 +36,6 @@ def control(race, view, name, value):
     drawn(race)
 
 
-def said(race, view):
-    drawn(race)
-    return race.text(f".ds-view[data-view={view}] [data-block=sum]")
-
-
-def cell(race, figure, x, y, **options):
-    shape = race.page.locator(f"#ds-race [data-figure={figure}] canvas").get_attribute("data-cells")
-    wide, high = (int(n) for n in shape.split(","))
-    return point(race, figure, (x + 0.5) / wide, (y + 0.5) / high, **options)
-
-
 def numbers(text):
     return [float(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
 
@@ -61,7 +51,7 @@ def test_drift_counts_are_those_of_the_trace(race, lanes):
         control(race, "counts", "quantity", quantity)
         control(race, "counts", "tau", str(round(float(np.log10(tau)) * 20) / 20))
         control(race, "counts", "rows", rows)
-        assert numbers(said(race, "counts"))[:2] == [above.sum(), seen.sum()]
+        assert numbers(block(race, "counts", "sum"))[:2] == [above.sum(), seen.sum()]
         assert 0 < above.sum() < seen.sum()
         text = cell(race, "counts", 12, 5)
         assert numbers(text)[:4] == [13, 6, above[12, 5].sum(), seen[12, 5].sum()]
@@ -119,7 +109,7 @@ def test_similarity_and_scatter_are_those_of_the_trace(race, lanes):
         stats, counts = unpacked(view["stats"]), unpacked(view["counts"])
         show_at(race, "scatter", lane, 3, 20)
         control(race, "scatter", "layers", "one")
-        shown = numbers(re.sub(r"of layer 4 ", "", said(race, "scatter")))
+        shown = numbers(re.sub(r"of layer 4 ", "", block(race, "scatter", "sum")))
         assert shown[0] == counts[0, 3].sum()
         assert shown[1:] == pytest.approx(stats[:2, 3][:, [2, 0, 1]].ravel().tolist(), abs=6e-4)
         i, j = np.unravel_index(counts[0, 3].argmax(), counts[0, 3].shape)

@@ -28,10 +28,14 @@ def traces():
 
 def judge(traces, key, given, pinned=NOWHERE, **swapped):
     """Whether a lesson accepts an answer; `swapped` names the runs put in place of others."""
+    return hint(traces, key, given, pinned, **swapped)[0]
+
+
+def hint(traces, key, given, pinned=NOWHERE, **swapped):
     lesson = BY_KEY[key]
     lanes = dict(zip("ab", lesson.lanes, strict=True)) | {name: name for name in lesson.runs()}
     known = {key: traces[swapped.get(name, name)] for key, name in lanes.items()}
-    return lesson.check(known, given, pinned)[0]
+    return lesson.check(known, given, pinned)
 
 
 def values(trace, step, layer, quantity):
@@ -347,12 +351,6 @@ def test_a_cell_of_lane_a_is_not_judged_as_one_of_lane_b(service, traces):
     ]
     assert said[0].startswith("Pin a cell of lane B first")
     assert not said[1].startswith("Pin a cell of lane B first")
-
-
-def hint(traces, key, given):
-    lesson = BY_KEY[key]
-    lanes = dict(zip("ab", lesson.lanes, strict=True)) | {name: name for name in lesson.runs()}
-    return lesson.check({key: traces[name] for key, name in lanes.items()}, given, NOWHERE)
 
 
 def test_a_wrong_answer_gets_a_hint_that_fits_it(traces):

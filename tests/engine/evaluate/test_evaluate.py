@@ -5,15 +5,12 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
 from engine.__main__ import main as engine_main
-from engine.batch import settings
 from engine.batch.settings import NamedSpec, check_rules, read_specs
-from engine.batch.statistics import mcnemar
 from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
@@ -250,22 +247,6 @@ def test_the_command_names_an_invalid_specs_file_in_one_line(tmp_path):
         main(["--specs", str(path)])
     wanted = f'error: specs: {path} must be a JSON list of {{"name", fields}}, not empty'
     assert found.value.code == wanted
-
-
-def test_an_invalid_specs_file_is_named_without_assertions(tmp_path):
-    """As with `python -O`, which leaves assertions out."""
-    path = tmp_path / "specs.json"
-    path.write_text('{"name": "x"}')
-    source = Path(settings.__file__).read_text("utf-8")
-    module = {"__name__": settings.__name__}
-    exec(compile(source, settings.__file__, "exec", optimize=1), module)
-    with pytest.raises(ValueError, match="JSON list"):
-        module["read_specs"](path, RunSpec())
-
-
-@pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1), (0, 5, 0.0625), (3, 3, 1)])
-def test_the_paired_test_is_exact(gained, lost, p):
-    assert mcnemar(gained, lost) == pytest.approx(p)
 
 
 def test_every_spec_is_evaluated_and_timed_in_its_number_format(model):
