@@ -1,6 +1,7 @@
 /** Axes of figures; places of steps and layers are numbered from 1. */
-import type { CellAxis, PlotAxis, Series } from "../figures/spec.ts";
+import type { CellAxis, PlotAxis, PlotSpec, Series } from "../figures/spec.ts";
 import type { LaneName } from "../race/messages.ts";
+import type { Panel } from "./panel.ts";
 
 /**
  * An axis of so many steps, the first of which has the number `first` from 0, with half a step of
@@ -27,6 +28,20 @@ export function stepAt(x: number, steps: number, first = 0): number {
 /** The layer, from 0, next to a place on `layerAxis(layers)`. */
 export function layerAt(x: number, layers: number): number {
   return indexAt(x, layers);
+}
+
+/** What the plots over all layers have in common: axis, cursor, and a text and a pick by layer. */
+export function overLayers(
+  panel: Panel,
+  words: (layer: number) => string,
+): Pick<PlotSpec, "x" | "at" | "words" | "pick"> {
+  const { layers } = panel.frame;
+  return {
+    x: layerAxis(layers),
+    at: panel.spot.layer + 1,
+    words: (x) => words(layerAt(x, layers)),
+    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
+  };
 }
 
 /** The places of `count` steps or layers on their axis, from `first` + 1 on. */

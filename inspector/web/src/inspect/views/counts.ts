@@ -2,16 +2,7 @@ import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
 import type { About, ScaleLegend, Series } from "../../figures/spec.ts";
-import {
-  alike,
-  layerAt,
-  layerAxis,
-  nameOnAxis,
-  percentEnd,
-  placesOf,
-  stepAt,
-  stepAxis,
-} from "../axes.ts";
+import { alike, nameOnAxis, overLayers, percentEnd, placesOf, stepAt, stepAxis } from "../axes.ts";
 import { driftText } from "../codes.ts";
 import {
   DriftCounts,
@@ -226,7 +217,6 @@ function drawLayers(
   drifted: readonly Tally[],
   end: number,
 ): void {
-  const { layers } = panel.frame;
   const { name = "", layers: done = null } = found.recomputed() ?? {};
   const budget = found.budget();
   const series = [bars(drifted)];
@@ -237,17 +227,13 @@ function drawLayers(
   panel.figure("counts-layers").show({
     title: `Each layer, over all ${recordedOf(panel.frame)}steps: ${rowsShown(budget !== null, done !== null)}`,
     about: aboutOf(found),
-    x: layerAxis(layers),
     y: { name: "% of rows", from: 0, to: end },
     series,
-    at: panel.spot.layer + 1,
-    words: (x) => {
-      const l = layerAt(x, layers);
+    ...overLayers(panel, (l) => {
       const planned = budget ? ", budget " + percent(budget.shares[l]) : "";
       const share = done ? `, ${name} ${percent(done[l])}` : "";
       return `Layer ${l + 1}: ${tallyWords(drifted[l])}${share}${planned}`;
-    },
-    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
+    }),
     height: 260,
   });
 }

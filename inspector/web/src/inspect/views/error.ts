@@ -3,7 +3,7 @@ import { write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
 import { inks } from "../../figures/inks.ts";
 import { at } from "../arrays.ts";
-import { layerAt, layerAxis, placesOf } from "../axes.ts";
+import { overLayers, placesOf } from "../axes.ts";
 import {
   DRIFT,
   DRIFT_COLOURS,
@@ -182,7 +182,7 @@ function drawMeans({ panel, frame, steps, probe, site, layer, name }: Scene): vo
   });
 }
 
-function drawRecall({ panel, frame, steps, probe, site, layer, name, shown }: Scene): void {
+function drawRecall({ panel, frame, steps, probe, site, name, shown }: Scene): void {
   const figure = panel.figure("error-recall");
   const query = { view: "error", part: "recall", quantity: SITES[site] };
   const found = panel.parts<{ rows: Recall }>(figure, { rows: query });
@@ -198,7 +198,6 @@ function drawRecall({ panel, frame, steps, probe, site, layer, name, shown }: Sc
   figure.show({
     about: { quantity: SITES[site] },
     title: `${shown}: recall@k of the recomputed rows, ${name}${none}`,
-    x: layerAxis(frame.layers),
     y: { name: "recall@k", from: 0, to: 1 },
     series: [
       { name: "this step", colour: "#0072b2", xs, ys: here },
@@ -212,13 +211,10 @@ function drawRecall({ panel, frame, steps, probe, site, layer, name, shown }: Sc
         ys: blind,
       },
     ],
-    at: layer + 1,
-    words: (x) => {
-      const l = layerAt(x, frame.layers);
+    ...overLayers(panel, (l) => {
       const [now, all, random] = [here[l], mean[l], blind[l]].map(shareText);
       return `Layer ${l + 1}: recall ${now} in this step, ${all} on average, ${random} for a random choice`;
-    },
-    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
+    }),
     height: 280,
   });
 }
@@ -305,7 +301,7 @@ function boundOf(layer: number): Query {
 }
 
 /** Draw what bounds the error of each layer, and the error. */
-export function drawBound({ panel, data, frame, probe, layer, shown }: Scene): void {
+export function drawBound({ panel, data, frame, probe, shown }: Scene): void {
   const figure = panel.figure("error-bound");
   figure.root.hidden = !data.bounded;
   write(
@@ -329,7 +325,6 @@ export function drawBound({ panel, data, frame, probe, layer, shown }: Scene): v
   ];
   figure.show({
     title: `${shown}: DARE's proxy and the true error, means over rows of √(s / (2 − s)), s = 1 − cosine`,
-    x: layerAxis(frame.layers),
     y: {
       name: "√(s / (2 − s))",
       from: 1e-4,
@@ -341,13 +336,10 @@ export function drawBound({ panel, data, frame, probe, layer, shown }: Scene): v
       line,
       { ...line, name: "", table: null, kind: "points" as const, dash: undefined, size: 3.5 },
     ]),
-    at: layer + 1,
-    words: (x) => {
-      const l = layerAt(x, frame.layers);
+    ...overLayers(panel, (l) => {
       const [low, high, error] = [least[l], most[l], exact[l]].map((v) => v.toPrecision(2));
       return `Layer ${l + 1}: proxy ${low} to ${high}, true error ${error}`;
-    },
-    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, frame.layers) }, pin),
+    }),
     height: 280,
   });
 }

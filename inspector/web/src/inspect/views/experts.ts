@@ -2,7 +2,7 @@ import { cividis, type Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { plural, percent } from "../../base/format.ts";
 import type { HeatSpec, ScaleLegend, Series } from "../../figures/spec.ts";
-import { layerAt, layerAxis, nameOnAxis, percentEnd, placesOf } from "../axes.ts";
+import { nameOnAxis, overLayers, percentEnd, placesOf } from "../axes.ts";
 import type { CellMap } from "../cell_map.ts";
 import { NO_DATA } from "../codes.ts";
 import { firstCounted } from "../drift_counts.ts";
@@ -110,13 +110,12 @@ function drawShares(panel: Panel, found: ExpertRows, least: number): void {
 }
 
 function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: number): void {
-  const { layers } = panel.frame;
   const changed = changedRows(found.rows, least).byLayer.map(shareAbove);
   const probed = changedRows(found.probed, least).byLayer.map(shareAbove);
   const means = meanChanges(found.rows);
   const stale = probed.filter((share): share is number => share !== null);
   const end = percentEnd(changed, stale);
-  const xs = placesOf(layers);
+  const xs = placesOf(panel.frame.layers);
   const series: Series[] = [
     {
       name: "computed again, with other experts",
@@ -136,16 +135,12 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
     });
   panel.figure("experts-by-layer").show({
     title: `Each layer, over all ${recordedOf(panel.frame)}steps: rows with ${atLeast(least)}`,
-    x: layerAxis(layers),
     y: { name: "% of rows", from: 0, to: end },
     series,
-    at: panel.spot.layer + 1,
-    words: (x) => {
-      const l = layerAt(x, layers);
+    ...overLayers(panel, (l) => {
       const found = { changed: changed[l], mean: means[l], probed: probed[l] };
       return layerWords(l, found, facts.active);
-    },
-    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
+    }),
     height: 260,
   });
 }

@@ -3,7 +3,7 @@ import { write } from "../../base/dom.ts";
 import { percent, plural } from "../../base/format.ts";
 import { LANES } from "../../race/messages.ts";
 import { at } from "../arrays.ts";
-import { layerAt, layerAxis, placesOf } from "../axes.ts";
+import { overLayers, placesOf } from "../axes.ts";
 import { LENS, meanStay, PASSES, settledShares, turnsOf, type LensData } from "../lens.ts";
 import type { Panel } from "../panel.ts";
 import { CODES } from "../probability.ts";
@@ -160,7 +160,6 @@ function drawByLayer({ panel, data, probe, layers, shown }: Scene): void {
   });
   panel.figure("lens-layers").show({
     title: `${shown}: share of the predictions already decided, and of tokens that differ, by layer`,
-    x: layerAxis(count),
     y: { name: "share", from: 0, to: 1 },
     series: [
       { name: "decided, the run", colour: "#0072b2", xs, ys: run },
@@ -174,13 +173,10 @@ function drawByLayer({ panel, data, probe, layers, shown }: Scene): void {
         ys: differ,
       },
     ],
-    at: panel.spot.layer + 1,
-    words: (x) => {
-      const l = layerAt(x, count);
+    ...overLayers(panel, (l) => {
       const [mine, theirs, other] = [run[l], exact[l], differ[l]].map(shareText);
       return `Layer ${l + 1}: decided ${mine} in the run, ${theirs} in the exact pass; ${other} of the tokens differ`;
-    },
-    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, count) }, pin),
+    }),
     height: 280,
   });
 }

@@ -3,7 +3,7 @@ import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
 import { LANES } from "../../race/messages.ts";
-import { layerAt, layerAxis, placesOf, shortened } from "../axes.ts";
+import { overLayers, placesOf, shortened } from "../axes.ts";
 import { LENS, tokenText, type LensData } from "../lens.ts";
 import {
   canvasesApart,
@@ -175,7 +175,6 @@ function drawTurns({ panel, pair, layers, stepNumber }: Sides): void {
   const most = Math.max(...counts.differing, ...counts.turned, 1);
   panel.bothFigure("lens-turns").show({
     title: `Step ${stepNumber}: answer tokens that differ between the lanes, by layer`,
-    x: layerAxis(layers),
     y: { name: "answer tokens", from: 0, to: most * 1.08 },
     series: [
       { name: "differ after this layer", colour: "#0072b2", xs, ys: counts.differing },
@@ -188,13 +187,10 @@ function drawTurns({ panel, pair, layers, stepNumber }: Sides): void {
         ys: counts.turned,
       },
     ],
-    at: panel.spot.layer + 1,
-    words: (x) => {
-      const l = layerAt(x, layers);
+    ...overLayers(panel, (l) => {
       const all = plural(counts.compared[l], "answer token");
       return `Layer ${l + 1}: ${counts.differing[l]} of ${all} differ; ${counts.turned[l]} differ from here on`;
-    },
-    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
+    }),
     height: 280,
   });
 }

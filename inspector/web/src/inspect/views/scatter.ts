@@ -4,7 +4,7 @@ import { percent, plural } from "../../base/format.ts";
 import type { Figure } from "../../figures/figure.ts";
 import type { CellAxis, ScaleLegend } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
-import { layerAt, layerAxis, placesOf } from "../axes.ts";
+import { overLayers, placesOf } from "../axes.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_NAMES } from "../quantities.ts";
 import type { View } from "../view.ts";
@@ -245,12 +245,10 @@ function drawMap(panel: Panel, pair: Pair, layer: number | null, figure: Figure)
 }
 
 function drawLayers(panel: Panel, chosen: readonly Pair[]): void {
-  const { layers } = panel.frame;
-  const xs = placesOf(layers);
+  const xs = placesOf(panel.frame.layers);
   panel.figure("scatter-layers").show({
     title: "Spearman's rank correlation by layer",
     about: { quantity: panel.choice("of") },
-    x: layerAxis(layers),
     y: { name: "Spearman", from: -1, to: 1 },
     series: chosen.map(({ second, all }, k) => ({
       name: "with " + QUANTITY_NAMES[second],
@@ -260,16 +258,13 @@ function drawLayers(panel: Panel, chosen: readonly Pair[]): void {
       ys: xs.map((_, l) => statsOf(all, l)[2]),
     })),
     rules: [{ y: 0 }],
-    at: panel.spot.layer + 1,
-    words: (x) => {
-      const l = layerAt(x, layers);
+    ...overLayers(panel, (l) => {
       const parts = chosen.map(
         ({ second, all }) => `with ${QUANTITY_NAMES[second]} ${statWords(statsOf(all, l))}`,
       );
       const rows = plural(rowsOf(chosen[0].all, l), "row");
       return `Layer ${l + 1}, ${rows}: ${parts.join("; ")}`;
-    },
-    pick: (x, _, pin) => panel.pick({ layer: layerAt(x, layers) }, pin),
+    }),
     height: 300,
   });
 }
