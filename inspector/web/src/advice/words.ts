@@ -1,17 +1,12 @@
 /** Sentences of a search for settings. */
 import { number, percent, plural } from "../base/format.ts";
-import { about } from "../race/progress.ts";
+import { about, TASK_STATES } from "../race/progress.ts";
 import type { Advice, CacheAdvice, Measured, SearchProgress } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
-  new: "Starting.",
+  ...TASK_STATES,
   running: "Searching.",
-  done: "Done.",
-  stopped: "Stopped. What was run stays; press Continue for the rest.",
   estimated: "Nothing was searched yet. Press Continue to search.",
-  limit: "Paused. What was run stays; press Continue for the rest.",
-  failed: "Failed.",
-  refused: "Not run.",
 };
 const KINDS: Readonly<Record<string, string>> = {
   tokens: "tokens of plain decoding kept",

@@ -1,17 +1,11 @@
 /** Sentences of a batch. */
 import { duration, number, percent, plural } from "../base/format.ts";
-import { about, waitWords } from "../race/progress.ts";
+import { about, TASK_STATES, waitWords } from "../race/progress.ts";
 import type { BatchProgress, Row } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
-  new: "Starting.",
-  running: "Running.",
-  done: "Done.",
-  stopped: "Stopped. What was run stays; press Continue for the rest.",
+  ...TASK_STATES,
   estimated: "The first prompt was run under every setting. Press Continue for the rest.",
-  limit: "Paused. What was run stays; press Continue for the rest.",
-  failed: "Failed.",
-  refused: "Not run.",
 };
 
 /** What a batch is doing, and how long the rest will take; of one that failed, only why. */

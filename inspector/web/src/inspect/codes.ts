@@ -9,6 +9,11 @@ const CODE_SCALE = 1e-3;
 const CODE_RANGE = Math.log(1 + 2 / CODE_SCALE);
 const LOWEST = 1e-4; // the colours go from here to 1
 
+/** A code as the value of a cell; null for NO_DATA. */
+export function known(code: number): number | null {
+  return code < NO_DATA ? code : null;
+}
+
 /** 1 − cosine of every code; NaN for NO_DATA. */
 export const DRIFT = Float64Array.from({ length: 256 }, (_, code) =>
   code === NO_DATA ? NaN : CODE_SCALE * (Math.exp((code / 254) * CODE_RANGE) - 1),

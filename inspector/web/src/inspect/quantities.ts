@@ -1,4 +1,6 @@
 /** What a layer computes for a row. */
+import { SITES } from "./sites.ts";
+import type { Control } from "./view.ts";
 
 /** The names of the recorded quantities, by their names in a trace (`engine.core.events`). */
 export const QUANTITY_NAMES: Readonly<Record<string, string>> = {
@@ -14,9 +16,15 @@ export const QUANTITY_OPTIONS: readonly (readonly [string, string])[] =
   Object.entries(QUANTITY_NAMES);
 
 /** The four sites of a layer that a cache may reuse, as the options of a control. */
-export const SITE_OPTIONS: readonly (readonly [string, string])[] = [
-  ["0", "K"],
-  ["1", "V"],
-  ["2", "attention output"],
-  ["3", "feed-forward output"],
-];
+export const SITE_OPTIONS = SITES.map((site, i) => [String(i), QUANTITY_NAMES[site]] as const);
+
+/** The control that chooses between all rows and those of the answer. */
+export const ROWS_CONTROL: Control = {
+  name: "rows",
+  label: "Rows",
+  value: "all",
+  options: [
+    ["all", "all"],
+    ["answer", "in the answer"],
+  ],
+};

@@ -6,6 +6,17 @@ import type { Wait } from "./messages.ts";
 type Loading = Extract<Wait, { what: string }>;
 type Queue = Exclude<Wait, Loading>;
 
+/** What is said of a batch or a search in each state, unless it has words of its own. */
+export const TASK_STATES = {
+  new: "Starting.",
+  running: "Running.",
+  done: "Done.",
+  stopped: "Stopped. What was run stays; press Continue for the rest.",
+  limit: "Paused. What was run stays; press Continue for the rest.",
+  failed: "Failed.",
+  refused: "Not run.",
+} as const;
+
 /** Decimal units of bytes; values that would be rounded up to a unit are in this unit. */
 const UNITS: readonly (readonly [number, string])[] = [
   [1e12, "TB"],

@@ -14,7 +14,7 @@ import {
 import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
 import { rowsDone, type RowsDone } from "../plans.ts";
-import { QUANTITY_OPTIONS } from "../quantities.ts";
+import { QUANTITY_OPTIONS, ROWS_CONTROL } from "../quantities.ts";
 import type { Query } from "../slice.ts";
 import { codeUpTo, highest, inPercent, recordedOf, shareAbove, type Tally } from "../tally.ts";
 import { isWhole, viewOf } from "../view.ts";
@@ -63,15 +63,7 @@ export const counts = viewOf<BudgetRules>({
       value: -1.3,
       words: (exponent) => `1 − cos > ${limitOf(exponent)}`,
     },
-    {
-      name: "rows",
-      label: "Rows",
-      value: "all",
-      options: [
-        ["all", "all"],
-        ["answer", "in the answer"],
-      ],
-    },
+    ROWS_CONTROL,
   ],
   draw(panel, rules) {
     const choice = {

@@ -1,6 +1,6 @@
 import type { HeatSpec } from "../../figures/spec.ts";
 import { LANES } from "../../race/messages.ts";
-import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, driftColour, driftText, NO_DATA } from "../codes.ts";
+import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, driftColour, driftText, known } from "../codes.ts";
 import { driftOfLayer, driftOfStep, HEIGHT } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_NAMES, QUANTITY_OPTIONS } from "../quantities.ts";
@@ -39,10 +39,6 @@ const BOTH = [
   ...ONE.map((name) => `${name}-difference`),
 ];
 
-function known(code: number): number | null {
-  return code < NO_DATA ? code : null;
-}
-
 function shared(
   panel: Panel,
 ): Pick<HeatSpec, "x" | "colour" | "legend" | "unit" | "plain" | "height"> {
@@ -59,7 +55,7 @@ function shared(
 /** The drift of a cell; `joined` says that it stands for several. */
 function valueWords(panel: Panel, code: number, joined: string): string {
   const whole = isWhole(panel.frame, panel.choice("quantity"));
-  const none = code === NO_DATA && !whole;
+  const none = known(code) === null && !whole;
   return joined + (none ? "not evaluated or not recorded" : driftText(code));
 }
 

@@ -4,7 +4,7 @@ import { plural, percent } from "../../base/format.ts";
 import type { HeatSpec, ScaleLegend, Series } from "../../figures/spec.ts";
 import { nameOnAxis, overLayers, percentEnd, placesOf } from "../axes.ts";
 import type { CellMap } from "../cell_map.ts";
-import { NO_DATA } from "../codes.ts";
+import { known, NO_DATA } from "../codes.ts";
 import { firstCounted } from "../drift_counts.ts";
 import { HEIGHT, layersBeside } from "../drift_maps.ts";
 import {
@@ -17,6 +17,7 @@ import {
 } from "../experts.ts";
 import type { Panel } from "../panel.ts";
 import { nearest } from "../probed_steps.ts";
+import { ROWS_CONTROL } from "../quantities.ts";
 import type { Query } from "../slice.ts";
 import { inPercent, recordedOf, shareAbove } from "../tally.ts";
 import { viewOf } from "../view.ts";
@@ -38,15 +39,7 @@ export const experts = viewOf<ExpertFacts>({
     "With Record and probe, the router's choice in an exact forward is compared with the experts behind each output in use.",
   controls: [
     { name: "least", label: "Changed experts, at least", value: "1", options: [["1", "1"]] },
-    {
-      name: "rows",
-      label: "Rows",
-      value: "all",
-      options: [
-        ["all", "all"],
-        ["answer", "in the answer"],
-      ],
-    },
+    ROWS_CONTROL,
   ],
   draw(panel, facts) {
     const numbers = Array.from({ length: facts.active }, (_, i) => String(i + 1));
@@ -178,10 +171,6 @@ function mapOf(
     unit: "changed experts",
     height: HEIGHT,
   };
-}
-
-function known(code: number): number | null {
-  return code < NO_DATA ? code : null;
 }
 
 function changeWords(map: CellMap, row: number, x: number, active: number, none: string): string {

@@ -4,7 +4,7 @@ import { number, percent, plural } from "../../base/format.ts";
 import type { CellAxis, ScaleLegend, Series } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { layerAt, placesOf } from "../axes.ts";
-import { DRIFT, NO_DATA } from "../codes.ts";
+import { DRIFT, known } from "../codes.ts";
 import type { CellMap } from "../cell_map.ts";
 import { layersBeside } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
@@ -19,7 +19,7 @@ import {
   type QueryData,
 } from "../query_words.ts";
 import type { Query } from "../slice.ts";
-import { SITE_OPTIONS } from "../quantities.ts";
+import { ROWS_CONTROL, SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
 import { recordedOf } from "../tally.ts";
 import { isWhole, viewOf, type Frame } from "../view.ts";
@@ -83,15 +83,7 @@ export const queries = viewOf<QueryData>({
       value: "auto",
       options: [["auto", "what the method reuses"], ...SITE_OPTIONS],
     },
-    {
-      name: "rows",
-      label: "Positions",
-      value: "all",
-      options: [
-        ["all", "all"],
-        ["answer", "in the answer"],
-      ],
-    },
+    { ...ROWS_CONTROL, label: "Positions" },
   ],
   draw(panel, data) {
     const scene = sceneOf(panel, data);
@@ -188,10 +180,7 @@ function drawDrifts(scene: Scene): void {
     key: ["q", scene.key, map.key].join(),
     x: scene.axis,
     y: panel.stepCells(),
-    value: (x, y) => {
-      const code = map.at(y, from + x);
-      return code < NO_DATA ? code : null;
-    },
+    value: (x, y) => known(map.at(y, from + x)),
     ...map.drawn(QUERY_COLOURS, from),
     about: { layer, quantity: "q0" },
     colour: (code) => QUERY_COLOURS[code],
