@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.config.spec import RunSpec
 from engine.core.drift_codes import NOT_EVALUATED
-from engine.serve.session import Session
 from tests.browser.test_inspect_b import block, cell, percentages
-from tests.support.looking import bring, point, recorded, show_at
-from tests.support.micro import write_checkpoint
+from tests.support.looking import bring, expert_run, point, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -16,12 +13,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    folder = write_checkpoint(tmp_path_factory.mktemp("models") / "micro", kind="llada_moe")
-    spec = RunSpec(
-        model="micro", prompt="1 + 1", gen_length=16, block_length=8, steps=16, cache="dllm_cache",
-        record="probe", probe_steps=4, knobs={"dllm_cache.response_interval": 3},
-    )  # fmt: skip
-    return recorded(Session({"micro": folder}), spec)
+    return expert_run(tmp_path_factory.mktemp("models") / "micro")
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import pytest
 
 from engine.config.spec import RunSpec
 from engine.generate.what_if import what_if
-from engine.trace.trace import Trace
 from tests.support.looking import bring, drawn, show
+from tests.support.traces import trace_of
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -17,14 +17,10 @@ PROMPT = "Tom has 3 apples. Tom buys 4 apples. How many apples does Tom have?"
 
 def recorded(session):
     """A run that commits several tokens in its third step."""
-    trace = Trace()
     knobs = {"threshold.threshold": 0.9}
-    for event in session.run(
-        RunSpec(prompt=PROMPT, gen_length=32, block_length=16, unmasker="threshold", knobs=knobs,
-                record="steps")
-    ):  # fmt: skip
-        trace.append(event)
-    return trace
+    spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=16, unmasker="threshold",
+                   knobs=knobs, record="steps")  # fmt: skip
+    return trace_of(session.run(spec))
 
 
 def ids_of(found, name):

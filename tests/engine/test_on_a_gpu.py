@@ -24,7 +24,6 @@ from engine.models.loading.config import read_config
 from engine.models.loading.families import adapter_class
 from engine.record import make_recorder
 from engine.serve.memory_budget import spec_run_bytes
-from engine.trace.trace import Trace
 from tests.engine.generate.capture.test_forwards import CAPTURED, captured_now, spec_of
 from tests.engine.record.test_recording_captured import CACHES, LEVELS, differences, recorded
 from tests.support.micro import (
@@ -38,6 +37,7 @@ from tests.support.micro import (
     tapped,
     write_checkpoint,
 )
+from tests.support.traces import trace_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 GPU = torch.device("cuda")
@@ -247,9 +247,7 @@ def test_a_race_on_a_gpu_has_the_answers_of_a_cpu(shipped, fast):
 
 
 def test_what_if_is_exact_in_a_trace_of_a_gpu(shipped):
-    trace = Trace()
-    for event in shipped.run(lane_spec("cuda", cache="dual", record="steps")):
-        trace.append(event)
+    trace = trace_of(shipped.run(lane_spec("cuda", cache="dual", record="steps")))
     for step in range(0, trace.steps, 5):
         found = shipped.what_if(trace, step, {})
         assert found["own"]

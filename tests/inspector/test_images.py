@@ -19,6 +19,7 @@ from inspector.page_data import links, tokens
 from inspector.run_store import RaceRecord
 from tests.inspector.conftest import make_form
 from tests.support.llada_v import NAME, image_file, open_session, plain
+from tests.support.traces import trace_of
 
 SHAPE = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 4}
 
@@ -245,9 +246,7 @@ def test_the_upload_is_offered_for_models_that_take_images(handlers, request_of)
 @pytest.fixture(scope="module")
 def run(seeing):
     picture = seeing.example_image()
-    trace = Trace()
-    for event in seeing.run(spec(str(picture.ref)), images={str(picture.ref): picture}):
-        trace.append(event)
+    trace = trace_of(seeing.run(spec(str(picture.ref)), images={str(picture.ref): picture}))
     assert trace.meta["reason"] == "done"
     return trace
 

@@ -5,7 +5,6 @@ import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES, SITES
-from engine.trace.trace import Trace
 from inspector.slices import registry
 from inspector.slices.fields import SliceError
 from inspector.slices.message import Cut, encoded
@@ -24,6 +23,7 @@ from tests.inspector.slice_parts import (
     whole_trace,
 )
 from tests.inspector.unpacked import decoded, unpacked
+from tests.support.traces import trace_of
 
 V = QUANTITIES.index("v")
 
@@ -222,10 +222,8 @@ def test_a_slice_that_is_too_large_is_refused(trace, monkeypatch):
 
 
 def test_a_snapshot_keeps_what_it_had(events):
-    grown = Trace()
     mine = [event for lane, event in events if lane == "a"]
-    for event in mine[:5]:
-        grown.append(event)
+    grown = trace_of(mine[:5])
     held = grown.snapshot()
     steps = held.steps
     for event in mine[5:]:

@@ -10,7 +10,6 @@ import pytest
 
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
-from engine.trace.trace import Trace
 from inspector.files.tables import safe, steps_table, tokens_table
 from tests.support.big_trace import make_big_trace
 from tests.support.handmade_guided_run import (
@@ -20,6 +19,7 @@ from tests.support.handmade_guided_run import (
     STEPS,
     guided_trace,
 )
+from tests.support.traces import trace_of
 
 
 def read(text):
@@ -64,14 +64,10 @@ def test_one_row_a_position(recorded):
 def test_a_branch_counts_on_and_keeps_the_tokens_of_its_parent(session, recorded):
     parent = recorded[0]
     start = BranchStart("parent.a", 2)
-    child, again = Trace(), Trace()
     spec = replace(RunSpec.from_dict(parent.meta["spec"]), start=start)
-    for event in session.run(spec, parents={"parent.a": parent}):
-        child.append(event)
-    for event in session.run(
-        replace(spec, start=BranchStart("child.b", 1)), parents={"child.b": child}
-    ):
-        again.append(event)
+    child = trace_of(session.run(spec, parents={"parent.a": parent}))
+    spec = replace(spec, start=BranchStart("child.b", 1))
+    again = trace_of(session.run(spec, parents={"child.b": child}))
     assert [int(row["step"]) for row in read(steps_table(again))] == [4]
     rows, prompt = read(tokens_table(again)), again.prompt_length
     assert {(row["given"], row["step"]) for row in rows[:prompt]} == {("1", "")}
@@ -82,10 +78,8 @@ def test_a_branch_counts_on_and_keeps_the_tokens_of_its_parent(session, recorded
 
 
 def test_given_text_after_the_answer_is_no_block(session, recorded):
-    trace = Trace()
     spec = RunSpec.from_dict(recorded[0].meta["spec"])
-    for event in session.run(replace(spec, suffix=" That is all.")):
-        trace.append(event)
+    trace = trace_of(session.run(replace(spec, suffix=" That is all.")))
     answer = [row for row in read(tokens_table(trace)) if row["part"] == "answer"]
     suffix = [row for row in read(tokens_table(trace)) if row["part"] == "suffix"]
     assert len(answer) == spec.gen_length

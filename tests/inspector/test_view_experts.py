@@ -21,18 +21,13 @@ from inspector.views.registry import draw
 from tests.inspector.figure_traces import example
 from tests.inspector.slice_parts import cells, cut, whole_trace
 from tests.inspector.unpacked import unpacked
-from tests.support.looking import recorded
+from tests.support.looking import expert_run, recorded
 from tests.support.micro import write_checkpoint
 
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
-    folder = write_checkpoint(tmp_path_factory.mktemp("models") / "micro", kind="llada_moe")
-    spec = RunSpec(
-        model="micro", prompt="1 + 1", gen_length=16, block_length=8, steps=16, cache="dllm_cache",
-        record="probe", probe_steps=4, knobs={"dllm_cache.response_interval": 3},
-    )  # fmt: skip
-    return recorded(Session({"micro": folder}), spec)
+    return expert_run(tmp_path_factory.mktemp("models") / "micro")
 
 
 def test_the_document_has_the_changes_of_every_cell(trace):

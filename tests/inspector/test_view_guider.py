@@ -12,6 +12,7 @@ from inspector.views import time, verdicts
 from tests.inspector.unpacked import unpacked
 from tests.support import handmade_guided_run as hand
 from tests.support.handmade_guided_run import guided_trace
+from tests.support.traces import trace_of
 
 
 def named(found):
@@ -62,9 +63,7 @@ def test_steps_that_draft_nothing_count_in_no_rate(session):
         model="tiny-block", prompt="Tom has 3 apples. Tom buys 4. How many apples does Tom have?",
         gen_length=32, block_length=16, unmasker="guided", cache="frozen",
     )  # fmt: skip
-    trace = Trace()
-    for event in session.run(spec):
-        trace.append(event)
+    trace = trace_of(session.run(spec))
     found = view.guider(trace)
     drafted, taken = unpacked(found["drafted"]), unpacked(found["accepted"])
     asked = drafted > 0

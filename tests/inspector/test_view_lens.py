@@ -12,6 +12,7 @@ from inspector.slices.fields import Fields, SliceError
 from inspector.views.error import error_facts
 from inspector.views.frame import frame_facts
 from inspector.views.lens import lens, lens_facts
+from tests.inspector.figure_traces import changed
 from tests.inspector.unpacked import decoded, unpacked
 from tests.support.big_trace import make_synthetic_trace
 
@@ -137,10 +138,7 @@ def test_wrong_parameters_are_named(trace, fields, field):
 
 
 def without(trace, *names):
-    copy = Trace()
-    copy.meta, copy._arrays = trace.meta, dict(trace.arrays())
-    copy._arrays |= {name: copy._arrays[name][:0] for name in names}
-    return copy
+    return changed(trace, **{name: trace.arrays()[name][:0] for name in names})
 
 
 def test_a_run_without_a_lens_says_so_and_what_to_do(trace):

@@ -10,6 +10,7 @@ from engine.trace.columns import of_pieces
 from engine.trace.schema import SCHEMA, check_arrays, empty_arrays
 from engine.trace.synthetic import synthetic_events, synthetic_spec
 from engine.trace.trace import Trace
+from tests.support.traces import trace_of
 
 VOCABULARY = 50
 MAX_COMPARED = 256
@@ -53,9 +54,7 @@ def make_synthetic_trace(layers: int, steps: int, positions: int) -> Trace:
 
     These are the drafts of a guider and the thresholds of DARE's bound.
     """
-    run = Trace()
-    for event in synthetic_events(synthetic_spec(steps, probe=True), layers, positions):
-        run.append(event)
+    run = trace_of(synthetic_events(synthetic_spec(steps, probe=True), layers, positions))
     trace = run.snapshot()
     trace.meta["spec"]["cache"] = "dare_o"
     trace.meta |= {"facts": _bound_facts(layers), "guider": {}}

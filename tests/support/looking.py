@@ -13,6 +13,7 @@ from engine.evaluate.record_examples import collect_traces
 from engine.serve.session import Session
 from engine.trace.trace import Trace
 from tests.support.browser import PROMPT
+from tests.support.micro import write_checkpoint
 
 INKS = """([selector, unless, solid]) => {
   const back = (e) => {
@@ -41,6 +42,15 @@ COLOUR = """([figure, x, y]) => {
 def recorded(session: Session, spec: RunSpec) -> Trace:
     """The trace of a run, which must end well."""
     return collect_traces(("a", event) for event in session.run(spec))["a"]
+
+
+def expert_run(folder: Path) -> Trace:
+    """A probed run of a small model with experts, which is written to a folder."""
+    spec = RunSpec(
+        model="micro", prompt="1 + 1", gen_length=16, block_length=8, steps=16, cache="dllm_cache",
+        record="probe", probe_steps=4, knobs={"dllm_cache.response_interval": 3},
+    )  # fmt: skip
+    return recorded(Session({"micro": write_checkpoint(folder, kind="llada_moe")}), spec)
 
 
 def recorded_lanes(

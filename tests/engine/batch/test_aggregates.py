@@ -11,6 +11,7 @@ from engine.core.drift_codes import decode
 from engine.core.events import GUIDED, QUANTITIES, SITES
 from engine.core.files import ASSETS
 from engine.trace.trace import Trace
+from tests.support.traces import trace_of
 
 PROMPTS = ("one two", "three", "four five six")
 SHAPE = {"gen_length": 16, "block_length": 8, "steps": 16, "record": "probe", "probe_steps": 3}
@@ -18,9 +19,7 @@ SPEC = RunSpec(model="micro", prompt="x", cache="dllm_cache", **SHAPE)
 
 
 def recorded(session, spec):
-    trace = Trace()
-    for event in session.run(spec):
-        trace.append(event)
+    trace = trace_of(session.run(spec))
     assert trace.meta["reason"] == "done", trace.meta["message"]
     return trace
 

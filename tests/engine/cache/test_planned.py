@@ -12,9 +12,9 @@ from engine.core.events import KINDS
 from engine.core.regions import recomputed_kinds, region_rows
 from engine.core.rows import ALL
 from engine.record.recorder import StepRecorder
-from engine.trace.trace import Trace
 from tests.engine.trace.test_trace import ended, started
 from tests.support.micro import full_policies, make_profile, make_spec, micro_job, model_of, run
+from tests.support.traces import trace_of
 
 PROMPT, LENGTH = 6, 22
 STATIC = ["none", "prefix", "dual", "freecache", "dkv_cache", "dllm_cache", "spa_cache"]
@@ -164,11 +164,9 @@ def test_an_empty_rest_is_full():
 
 def test_a_trace_derives_what_was_done():
     spec = make_spec(cache="dual")
-    trace = Trace()
     model = model_of("shifted-mha")
     result = run(model, spec, recorder=StepRecorder())
-    for event in [started(spec, logit_shift=1), *result.events, ended(result)]:
-        trace.append(event)
+    trace = trace_of([started(spec, logit_shift=1), *result.events, ended(result)])
     planned, _ = kinds("shifted-mha", cache="dual")
     assert np.array_equal(np.array(KINDS)[trace.recomputed_kinds()], planned)
     trace.meta["model"] |= {"logit_shift": 0}

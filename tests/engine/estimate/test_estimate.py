@@ -24,6 +24,7 @@ from engine.estimate.recorded import assumptions_of, recorded_info, share_of
 from engine.estimate.work import WorkCounter
 from engine.trace.trace import Trace
 from tests.support.browser import ROOT
+from tests.support.traces import trace_of
 
 LLADA = "GSAI-ML/LLaDA-8B-Instruct"
 MOE = "inclusionAI/LLaDA-MoE-7B-A1B-Instruct"
@@ -336,9 +337,7 @@ SUFFIX = " That is all, folks."
 def test_the_tokens_of_a_suffix_are_counted_as_a_run_counts_them(session, changes):
     fields = {"model": "micro", "prompt": "2 + 3 = ?", "suffix": SUFFIX, "gen_length": 8}
     spec = RunSpec.from_dict(fields | {"block_length": 8, "steps": 8} | changes)
-    trace = Trace()
-    for event in session.run(spec):
-        trace.append(event)
+    trace = trace_of(session.run(spec))
     found = session.estimate(spec, spec.model, "h100")
     metrics = trace.meta["metrics"]
     assert found["exact"]
@@ -356,9 +355,7 @@ def test_a_suffix_of_unknown_length_is_said_to_be_left_out():
 def test_the_share_of_a_recorded_run_with_a_suffix_is_that_of_its_rows(session):
     fields = {"model": "micro", "prompt": "2 + 3 = ?", "suffix": SUFFIX * 4, "gen_length": 8}
     spec = RunSpec.from_dict(fields | {"block_length": 8, "steps": 8, "cache": "d2_cache"})
-    trace = Trace()
-    for event in session.run(spec):
-        trace.append(event)
+    trace = trace_of(session.run(spec))
     found = session.estimate(spec, spec.model, "h100", recorded=trace)
     assert found["recomputed"] == pytest.approx(trace.meta["metrics"]["recomputed"], abs=0.02)
 

@@ -24,6 +24,7 @@ from engine.serve.session import Session
 from engine.tiny.corpus import exam_questions
 from engine.trace.trace import Trace
 from tests.support.micro import ROOT
+from tests.support.traces import trace_of
 
 MODELS = ROOT / "assets" / "models"
 EMBEDDED = ("tiny-qwen2", "tiny-qwen2-digits")
@@ -164,9 +165,7 @@ def test_flops_are_those_of_the_matrices(models):
 
 
 def test_a_run_needs_no_diffusion_model_and_its_trace_can_be_read():
-    trace = Trace()
-    for event in Session({}).run(replace(SPEC, model="none-here", record="steps")):
-        trace.append(event)
+    trace = trace_of(Session({}).run(replace(SPEC, model="none-here", record="steps")))
     read = Trace.from_bytes(trace.to_bytes())
     assert read.meta["reason"] == "done"
     assert read.meta["model"]["name"] == "tiny-qwen2"
@@ -225,9 +224,7 @@ def test_what_cannot_be_run_is_named(shipped, changes, named):
 
 
 def test_a_what_if_of_such_a_run_is_refused(shipped):
-    trace = Trace()
-    for event in shipped.run(replace(SPEC, record="steps")):
-        trace.append(event)
+    trace = trace_of(shipped.run(replace(SPEC, record="steps")))
     with pytest.raises(ValueError, match="autoregressive has no denoising steps"):
         shipped.what_if(trace, 0, {"unmasker": "threshold"})
 
@@ -245,9 +242,7 @@ def test_the_exam_marks_its_answers(models):
 @pytest.mark.parametrize(("length", "block"), [(32, 32), (24, 8)])
 def test_what_a_step_plans_is_what_it_does(length, block):
     spec = replace(SPEC, gen_length=length, block_length=block, record="steps", steps=length)
-    trace = Trace()
-    for event in Session({}).run(replace(spec, eos="fill_safe")):
-        trace.append(event)
+    trace = trace_of(Session({}).run(replace(spec, eos="fill_safe")))
     assert trace.recomputed_kinds().tolist() == trace.arrays()["planned"].tolist()
 
 

@@ -14,6 +14,7 @@ from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE
 from tests.support.branching import RANDOM, WIDTH, branch, make, record, tail
 from tests.support.micro import EOS, MASK, block_model_of, full_policies
+from tests.support.traces import trace_of
 
 FULL = KINDS.index("full")
 CACHES = [*full_policies(), "dual+dare_kv", "freecache+dare_o"]
@@ -195,13 +196,6 @@ def test_the_plan_of_a_branch_bounds_its_forwards(unmasker):
     assert len(spread) > 2
 
 
-def traced(events):
-    trace = Trace()
-    for event in events:
-        trace.append(event)
-    return trace
-
-
 @pytest.fixture(scope="module")
 def shared(checkpoint):
     return Session({"micro": checkpoint})
@@ -209,13 +203,13 @@ def shared(checkpoint):
 
 @pytest.fixture(scope="module")
 def finished(shared):
-    return traced(shared.run(RunSpec(**BASE)))
+    return trace_of(shared.run(RunSpec(**BASE)))
 
 
 def test_a_session_branches_from_the_traces_it_is_given(shared, finished):
     spec = RunSpec(**BASE, start=BranchStart("held.a", 5))
     events = list(shared.run(spec, parents={"held.a": finished}))
-    assert tail(traced(events)) == tail(finished, 5)
+    assert tail(trace_of(events)) == tail(finished, 5)
     assert events[-1].texts == tuple(finished.meta["texts"])
     start = next(e for e in events if isinstance(e, RunStarted))
     assert np.array_equal(start.canvas[0], finished.canvas_at(5))
@@ -226,7 +220,7 @@ def test_each_lane_of_a_race_has_its_own_branch(shared, finished):
     race = RaceSpec(RunSpec(**BASE, start=BranchStart("x", 9)), edited)
     events = list(shared.race(race, parents={"x": finished}))
     lanes = {lane: [e for name, e in events if name == lane] for lane in "ab"}
-    assert tail(traced(lanes["a"])) == tail(finished, 9)
+    assert tail(trace_of(lanes["a"])) == tail(finished, 9)
     assert lanes["b"][-1].canvas[0, -1] == 40
     assert sum(isinstance(e, StepEvent) for e in lanes["b"]) == 10
 

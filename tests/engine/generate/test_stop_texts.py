@@ -5,11 +5,10 @@ import pytest
 
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
-from engine.core.events import Waiting
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
-from engine.trace.trace import Trace
+from tests.support.traces import trace_of
 
 PROMPT = "Max has 3 keys. He finds 9 more. How many keys does he have?"
 END, MASK = 1, 2  # the model's end of text and mask
@@ -22,16 +21,12 @@ def session():
     return Session({"tiny-llada": embedded_models(ASSETS)["tiny-llada"]})
 
 
-def trace_of(session, parents=None, **changes):
-    trace = Trace()
-    for event in session.run(RunSpec(**FIELDS | changes), parents=parents):
-        if not isinstance(event, Waiting):
-            trace.append(event)
-    return trace
+def traced(session, parents=None, **changes):
+    return trace_of(session.run(RunSpec(**FIELDS | changes), parents=parents))
 
 
 def test_a_branch_of_a_run_with_a_stop_text_ends_where_the_run_does(session):
-    parent = trace_of(session, stop=(".",))
+    parent = traced(session, stop=(".",))
     mask, last = parent.meta["model"]["mask_id"], parent.canvas_at(parent.steps)
     first = next(
         step
@@ -41,17 +36,17 @@ def test_a_branch_of_a_run_with_a_stop_text_ends_where_the_run_does(session):
     assert (last == mask).any()
     for step in range(first, parent.steps):
         start = BranchStart("parent", step)
-        branch = trace_of(session, {"parent": parent}, stop=(".",), start=start)
+        branch = traced(session, {"parent": parent}, stop=(".",), start=start)
         assert branch.steps == parent.steps - step
         assert ((branch.canvas_at(branch.steps) == mask) == (last == mask)).all()
 
 
 def test_a_given_stop_text_ends_the_answer(session):
-    whole = trace_of(session)
+    whole = traced(session)
     tokens = whole.canvas_at(whole.steps)[-32:].tolist()
     place = next(i for i in range(32) if whole.pieces[tokens[i]] == b".")
     for seed in range(4):
-        given = trace_of(session, stop=(".",), fixed=((place, tokens[place]),), seed=seed)
+        given = traced(session, stop=(".",), fixed=((place, tokens[place]),), seed=seed)
         arrays = given.arrays()
         positions = arrays["commit_position"] - len(arrays["canvas"]) + 32
         assert 0 < len(positions) <= place
@@ -61,7 +56,7 @@ def test_a_given_stop_text_ends_the_answer(session):
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("rule", ["official", "fill_eager"])
 def test_a_given_end_of_text_ends_the_answer_as_its_rule_says(session, rule, place):
-    given = trace_of(session, eos=rule, fixed=((place, END),))
+    given = traced(session, eos=rule, fixed=((place, END),))
     arrays = given.arrays()
     positions = arrays["commit_position"] - len(arrays["canvas"]) + 32
     proposed = ~np.isnan(arrays["commit_confidence"])
@@ -74,9 +69,9 @@ def test_a_given_end_of_text_ends_the_answer_as_its_rule_says(session, rule, pla
 
 
 def test_fill_safe_waits_until_no_position_before_a_given_end_is_masked(session):
-    tokens = trace_of(session).canvas_at(32)[-32:].tolist()
+    tokens = traced(session).canvas_at(32)[-32:].tolist()
     known = tuple((offset, tokens[offset]) for offset in range(3))
-    open_before = trace_of(session, eos="fill_safe", fixed=(*known, (9, END)))
-    ended = trace_of(session, eos="fill_safe", fixed=(*known, (3, END)))
+    open_before = traced(session, eos="fill_safe", fixed=(*known, (9, END)))
+    ended = traced(session, eos="fill_safe", fixed=(*known, (3, END)))
     assert open_before.steps >= 6
     assert ended.steps == 0

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("lm_eval")
 
 from engine.config.run_card import specs_of
-from engine.core.files import ASSETS
 from engine.distributed.processes import leave_group
 from engine.evaluate.exam import evaluate, resized
 from engine.evaluate.repeat import differences, repeat

@@ -10,10 +10,10 @@ from engine.models.loading.registry import DIFFUCODER_TEMPLATE, REGISTERED
 from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
-from engine.trace.trace import Trace
 from inspector.page_data.tokens import stop_ids
 from tests.support.code_models import EOS, PAD, TURN_END, filled_ids, write_diffucoder
 from tests.support.micro import TINY, write_checkpoint
+from tests.support.traces import trace_of
 
 SPEC = {"model": "coder", "prompt": "Hello", "gen_length": 16, "block_length": 16, "steps": 16,
         "unmasker": "dream"}  # fmt: skip
@@ -89,9 +89,7 @@ def test_a_text_ends_at_the_first_of_three_tokens(folder, tmp_path, end):
 def test_the_text_is_cut_and_the_tokens_are_counted_at_the_end_of_a_turn(folder):
     events, last = finished(folder, TURN_END, PAD, PAD, eos="fill_safe")
     assert "<|" not in last.texts[0]
-    trace = Trace()
-    for event in events:
-        trace.append(event)
+    trace = trace_of(events)
     assert stop_ids(trace.meta["model"]) == sorted((EOS, TURN_END, PAD))
     assert trace.meta["model"]["fill_id"] == PAD
 

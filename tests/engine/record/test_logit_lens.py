@@ -6,13 +6,13 @@ import torch
 
 from engine.config.narrowing import Narrowing
 from engine.config.spec import RunSpec
-from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE, Waiting
+from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE
 from engine.record import logit_lens
 from engine.record.logit_lens import HiddenStates, read_lens
 from engine.record.probe_recorder import ProbeRecorder
-from engine.trace.trace import Trace
 from tests.support.micro import MASK, full_policies, make_prompts, make_spec, model_of, run, tapped
 from tests.support.reference import reference_hidden, reference_lens
+from tests.support.traces import trace_of
 
 PROMPT, LENGTH = 6, 22
 ANSWER = LENGTH - PROMPT
@@ -133,13 +133,9 @@ def test_only_recorded_positions_of_the_answer_have_a_lens(positions, expected):
 
 
 def test_given_text_after_the_answer_has_no_lens(session):
-    trace = Trace()
     spec = RunSpec(model="micro", prompt="One", gen_length=8, block_length=8, steps=8,
                    cache="dllm_cache", suffix=" and so on", record="probe")  # fmt: skip
-    for event in session.run(spec):
-        if not isinstance(event, Waiting):
-            trace.append(event)
-    arrays = trace.arrays()
+    arrays = trace_of(session.run(spec)).arrays()
     prompt = int(arrays["prompt_mask"].sum())
     assert len(arrays["canvas"]) > prompt + 8
     assert arrays["lens_position"].tolist() == list(range(prompt, prompt + 8))

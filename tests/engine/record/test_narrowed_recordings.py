@@ -10,6 +10,7 @@ from inspector.views import registry
 from tests.engine.trace.test_trace import ended, started
 from tests.inspector.unpacked import unpacked
 from tests.support.micro import make_spec, model_of, run
+from tests.support.traces import trace_of
 
 NARROW = {
     "layers": {"record_layers": "1,3"},
@@ -28,10 +29,7 @@ def recorded(cache="dual", **fields):
     spec = make_spec(cache=cache, unmasker="threshold", record="probe", probe_steps=4, **fields)
     recorder = make_recorder(spec)
     result = run(model_of("gqa"), spec, recorder=recorder)
-    trace = Trace()
-    for event in (started(spec), *result.events, ended(result, recorder)):
-        trace.append(event)
-    return trace
+    return trace_of((started(spec), *result.events, ended(result, recorder)))
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,15 @@ from engine.config.spec import RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent
 from engine.record.layer_recorder import LayerRecorder
-from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE
 from tests.support.micro import TWO_BLOCKS
+from tests.support.traces import trace_of
 
 CACHES = ["none", "dual", "dllm_cache", "spa_cache", "freecache+dare_kv", "d2_cache"]
 
 
 def traced(session, **changes):
-    trace = Trace()
-    for event in session.run(RunSpec(**BASE | {"temperature": 0.7} | changes)):
-        trace.append(event)
+    trace = trace_of(session.run(RunSpec(**BASE | {"temperature": 0.7} | changes)))
     assert trace.meta["reason"] == "done", trace.meta["message"]
     return trace
 

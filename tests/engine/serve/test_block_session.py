@@ -19,6 +19,7 @@ from inspector.lessons.lesson_checks import commit_call
 from inspector.views.queries import layer_histogram, query_facts, reuse_by_layer
 from inspector.views.schedule import running
 from tests.support.micro import write_checkpoint
+from tests.support.traces import trace_of
 
 TEXT = "Nuts cost 9 dollars each. Lily buys 5 nuts."
 SDAR = {"model": "sdar", "block_length": 4, "unmasker": "dynamic"}
@@ -38,9 +39,7 @@ def spec_of(**changes):
 
 
 def recorded(session, spec, **parents):
-    trace = Trace()
-    for event in session.run(spec, parents=parents):
-        trace.append(event)
+    trace = trace_of(session.run(spec, parents=parents))
     assert trace.meta["reason"] == "done", trace.meta["message"]
     return Trace.from_bytes(trace.to_bytes())
 

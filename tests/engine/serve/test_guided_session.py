@@ -18,6 +18,7 @@ from engine.core.events import GUIDED, PARTS, RunStarted, StepEvent
 from engine.core.files import ASSETS
 from engine.trace.trace import Trace
 from tests.support.micro import make_spec
+from tests.support.traces import trace_of
 
 PROMPT = "Mia has 8 cards. Leo has 5 more than Mia. How many cards do they have together?"
 
@@ -32,13 +33,6 @@ def events_of(session, spec, parents=None):
     events = list(session.run(spec, parents=parents))
     assert events[-1].reason == "done", events[-1].message
     return events
-
-
-def trace_of(events):
-    trace = Trace()
-    for event in events:
-        trace.append(event)
-    return trace
 
 
 @pytest.fixture(scope="module")

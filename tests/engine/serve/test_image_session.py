@@ -14,13 +14,13 @@ from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.config import read_config
 from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
-from engine.trace.trace import Trace
 from engine.vision.config import TOWER, read_vision_info
 from engine.vision.encoder import ImageEncoder
 from engine.vision.example_image import example_image
 from engine.vision.picture import Picture
 from tests.support.llada_v import MICRO, NAME, changed_copy, image_file, open_session, plain
 from tests.support.micro import configure
+from tests.support.traces import trace_of
 
 SMALL = {"model": NAME, "prompt": "What?", "gen_length": 8, "block_length": 8, "steps": 4}
 
@@ -43,16 +43,10 @@ def events_of(session, spec, *pictures, **more):
     return list(session.run(spec, images={str(p.ref): p for p in pictures}, **more))
 
 
-def trace_of(events):
-    trace = Trace()
-    for event in events:
-        trace.append(event)
+def traced(session, spec, *pictures, **more):
+    trace = trace_of(events_of(session, spec, *pictures, **more))
     assert trace.meta["reason"] == "done", trace.meta["message"]
     return trace
-
-
-def traced(session, spec, *pictures, **more):
-    return trace_of(events_of(session, spec, *pictures, **more))
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from engine.models.loading.resolver import REGISTERED
 from engine.serve.limits import OWN_RECORDING, Limits, recorded_bytes, recording_problem
 from engine.serve.memory_budget import device_titles
 from engine.serve.session import Session
-from engine.trace.trace import Trace
 from inspector.catalog import Catalog
 from tests.engine.serve.test_race import PLAIN
 from tests.support.micro import make_info
+from tests.support.traces import trace_of
 
 LIMITS = Limits()
 BEYOND = {
@@ -75,9 +75,7 @@ def test_a_recording_that_is_too_large_is_refused_with_a_smaller_level(public, m
 @pytest.mark.parametrize("record", ["steps", "layers", "probe"])
 def test_recorded_bytes_are_close_to_those_of_the_trace(session, record):
     spec = replace(PLAIN, record=record, probe_steps=4)
-    trace = Trace()
-    for event in session.run(spec):
-        trace.append(event)
+    trace = trace_of(session.run(spec))
     info, tokens = session._models.info("micro"), len(session._models.prompt(spec))
     names = {"steps": ("plan",), "layers": ("plan", "drift", "similarity")}.get(record)
     lens = ("lens_id", "lens_prob", "lens_token_prob")
@@ -92,12 +90,10 @@ def test_recorded_bytes_are_close_to_those_of_the_trace(session, record):
 @pytest.mark.parametrize("record", ["layers", "probe"])
 def test_a_plan_counts_the_suffix_in_a_recording(session, record):
     spec = replace(PLAIN, record=record, suffix=" and more words after the answer" * 4)
-    trace, bare = Trace(), session.plan(replace(spec, suffix=""))["recording"]["bytes"]
-    for event in session.run(spec):
-        trace.append(event)
+    trace, bare = trace_of(session.run(spec)), session.plan(replace(spec, suffix=""))
     held = sum(array.nbytes for array in trace.arrays().values())
     planned = session.plan(spec)["recording"]["bytes"]
-    assert planned > 1.2 * bare
+    assert planned > 1.2 * bare["recording"]["bytes"]
     assert 0.8 * held < planned < 1.2 * held
 
 
@@ -152,9 +148,7 @@ NARROW = {
 @pytest.mark.parametrize("name", NARROW)
 def test_a_narrowed_recording_is_counted_as_it_is_kept(session, name):
     spec = replace(PLAIN, record="layers", **{name: NARROW[name]})
-    trace = Trace()
-    for event in session.run(spec):
-        trace.append(event)
+    trace = trace_of(session.run(spec))
     names = ("plan", "drift", "similarity", "candidate_", "proposal_")
     held = sum(a.nbytes for name, a in trace.arrays().items() if name.startswith(names))
     found = session.plan(spec)["recording"]["bytes"]

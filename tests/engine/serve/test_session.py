@@ -14,6 +14,7 @@ from engine.tiny.suite import examples, families_by_model, known_families
 from engine.trace.trace import Trace
 from tests.engine.serve.test_race import BASE, FAST, PLAIN
 from tests.support.micro import write_checkpoint
+from tests.support.traces import trace_of
 
 
 def events_of(session, **changes):
@@ -108,9 +109,7 @@ def test_run_started_describes_the_run(session):
 
 
 def test_every_id_of_a_trace_has_its_bytes(session):
-    trace = Trace()
-    for event in events_of(session, record="steps"):
-        trace.append(event)
+    trace = trace_of(events_of(session, record="steps"))
     arrays = Trace.from_bytes(trace.to_bytes()).arrays()
     shown = np.concatenate([arrays[n].ravel() for n in ("canvas", "commit_id", "candidate_id")])
     assert set(shown.tolist()) == set(trace.pieces)

@@ -10,6 +10,7 @@ from engine.trace.schema import ADDED_AFTER
 from engine.trace.synthetic import synthetic_events, synthetic_spec
 from engine.trace.trace import Trace
 from tests.support.micro import ROOT
+from tests.support.traces import trace_of
 
 LENS = ("lens_position", "lens_id", "lens_prob", "lens_token_prob")
 EXAMPLES = sorted((ASSETS / "examples").rglob("*.npz"))
@@ -46,9 +47,7 @@ def version_4(trace):
 
 
 def test_a_probed_trace_of_version_4_opens_without_a_logit_lens():
-    trace = Trace()
-    for event in synthetic_events(synthetic_spec(8, probe=True), 2, 20):
-        trace.append(event)
+    trace = trace_of(synthetic_events(synthetic_spec(8, probe=True), 2, 20))
     assert len(trace.arrays()["lens_id"]) == 8
     document = version_4(trace)
     arrays = Trace.from_bytes(json.dumps(document).encode()).arrays()

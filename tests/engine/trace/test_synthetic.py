@@ -9,15 +9,13 @@ from engine.core.events import QUANTITIES, SITES
 from engine.trace.synthetic import PROMPT_INTERVAL, synthetic_events, synthetic_spec
 from engine.trace.trace import Trace
 from inspector.views import registry
+from tests.support.traces import trace_of
 
 LAYERS, STEPS, POSITIONS = 4, 64, 160
 
 
 def make(probe=False, seed=0, layers=LAYERS, steps=STEPS, positions=POSITIONS):
-    trace = Trace()
-    for event in synthetic_events(synthetic_spec(steps, probe, seed), layers, positions):
-        trace.append(event)
-    return trace
+    return trace_of(synthetic_events(synthetic_spec(steps, probe, seed), layers, positions))
 
 
 @pytest.fixture(scope="module")

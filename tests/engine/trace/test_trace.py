@@ -16,6 +16,7 @@ from engine.trace.schema import ADDED_AFTER, OLD_PARTS, SCHEMA
 from engine.trace.synthetic import synthetic_events, synthetic_spec
 from engine.trace.trace import SMALL_BYTES, Trace
 from tests.support.micro import MASK, make_prompts, make_spec, model_of, run
+from tests.support.traces import trace_of
 
 PIECES = {i: bytes([i, 200 + i % 5]) for i in range(40)}
 
@@ -50,9 +51,7 @@ def recorded(level="steps", **changes):
 
 def traced(**changes):
     events, result = recorded(**changes)
-    trace = Trace()
-    for event in events:
-        trace.append(event)
+    trace = trace_of(events)
     return trace, result
 
 
@@ -115,9 +114,7 @@ def test_recompute_map_shows_the_windows():
 
 def test_every_quantity_is_restored_as_recorded():
     events, result = recorded(level="probe")
-    trace = Trace()
-    for event in events:
-        trace.append(event)
+    trace = trace_of(events)
     arrays = Trace.from_bytes(trace.to_bytes()).arrays()
     seen = [event.recording for event in result.events]
     assert np.array_equal(arrays["drift"], np.stack([r.drift for r in seen]))
@@ -192,9 +189,7 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path):
 
 def synthetic():
     """A trace of 8 MB of arrays."""
-    trace = Trace()
-    for event in synthetic_events(synthetic_spec(64), 8, 2_800):
-        trace.append(event)
+    trace = trace_of(synthetic_events(synthetic_spec(64), 8, 2_800))
     return trace, sum(array.nbytes for array in trace.arrays().values())
 
 

@@ -9,10 +9,9 @@ from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.tiny import tokenizer as tiny
 from engine.trace.trace import Trace
-from tests.engine.serve.test_guided_session import events_of, guided_spec, session, trace_of
+from tests.engine.serve.test_guided_session import events_of, guided_spec
 from tests.support.fake_guiders import random_qwen2
-
-__all__ = ["session"]  # a fixture
+from tests.support.traces import trace_of
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +31,9 @@ def test_a_public_page_refuses_folders_as_guiders(digits):
     assert own.plan(spec)["memory_bytes"] > own.plan(guided_spec(unmasker="quota"))["memory_bytes"]
 
 
-def test_a_guider_with_another_vocabulary_verifies_text(session, digits):
+def test_a_guider_with_another_vocabulary_verifies_text(shipped, digits):
     knobs = {"guided.guider": str(digits), "guided.rule": "topk", "guided.k": 600}
-    events = events_of(session, guided_spec(record="steps", knobs=knobs, gen_length=32))
+    events = events_of(shipped, guided_spec(record="steps", knobs=knobs, gen_length=32))
     started = next(event for event in events if isinstance(event, RunStarted))
     assert not started.guider["shared"]
     steps = [event for event in events if isinstance(event, StepEvent)]
@@ -51,9 +50,9 @@ def test_a_guider_with_another_vocabulary_verifies_text(session, digits):
     Trace.from_bytes(trace_of(events).to_bytes())
 
 
-def test_with_another_vocabulary_ar_and_a_shared_prompt_are_refused(session, digits):
+def test_with_another_vocabulary_ar_and_a_shared_prompt_are_refused(shipped, digits):
     for knob, value in (("fallback", "ar"), ("prompt", "shared")):
         knobs = {"guided.guider": str(digits), f"guided.{knob}": value}
         with pytest.raises(ValueError, match=rf"^guided\.{knob}: "):
-            session.plan(guided_spec(knobs=knobs))
-        session.plan(guided_spec(knobs={f"guided.{knob}": "auto" if knob == "prompt" else value}))
+            shipped.plan(guided_spec(knobs=knobs))
+        shipped.plan(guided_spec(knobs={f"guided.{knob}": "auto" if knob == "prompt" else value}))
