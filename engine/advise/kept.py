@@ -11,9 +11,9 @@ from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
 from engine.batch.results import Pair, same_answer
 from engine.batch.statistics import RESAMPLES, agreement, bootstrap_interval, discordant, mcnemar
+from engine.core.tables import SIGNIFICANT
 
 KINDS = ("tokens", "answers", "accuracy")
-SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)

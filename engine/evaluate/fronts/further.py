@@ -12,10 +12,10 @@ from typing import Any
 
 from engine.advise.advisor import FIRST_TEST, fastest, unbeaten
 from engine.advise.kept import Kept, accuracy_kept
+from engine.batch.settings import PLAIN
 from engine.config.spec import RunSpec
 from engine.evaluate.fronts.bar import Row, bar
 
-PLAIN = "plain decoding"
 Solved = Mapping[str, Sequence[bool]]  # by name of a setting: which further problems it solves
 
 

@@ -14,14 +14,14 @@ from engine.advise.space import grid, searchable
 from engine.batch import outcome
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt
-from engine.batch.settings import NamedSpec, with_fields
+from engine.batch.settings import PLAIN, NamedSpec, with_fields
 from engine.config.spec import RunSpec
 from engine.core.control import STOPPED
 from engine.core.files import ASSETS
 from engine.core.tables import check_section
 from engine.evaluate.fronts import __main__ as fronts
 from engine.evaluate.fronts.bar import BUDGET, compared, method_row
-from engine.evaluate.fronts.further import PLAIN, settings_to_judge, with_further
+from engine.evaluate.fronts.further import settings_to_judge, with_further
 from engine.evaluate.fronts.text import section, svg
 from engine.models.loading.families import embedded_models
 from engine.tiny import corpus
