@@ -33,7 +33,7 @@ COMMANDS = {
         "how long an evaluation of five methods would take on several GPUs",
     ),
     "synthetic": (
-        "engine.bench.recording",
+        "engine.bench.synthetic_trace",
         "write a synthetic trace of any size; what recording and files cost",
     ),
     "costs": ("engine.bench.space_costs", "what large models need on a Space, computed"),

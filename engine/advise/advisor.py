@@ -16,7 +16,7 @@ from engine.advise.prediction import Prediction, predict_steps
 from engine.advise.request import FINALISTS, AdviceRequest
 from engine.advise.reuse_error import drift_profile, measure_reuse_error
 from engine.advise.search import CacheSearch, NoSettingError, search_at_random, search_cache
-from engine.advise.space import DEFAULT, fitted, grid, title_of
+from engine.advise.search_space import DEFAULT, fitted, grid, title_of
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.prompts import Prompt

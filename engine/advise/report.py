@@ -11,7 +11,7 @@ from typing import Any
 from engine.advise.advisor import FIRST_TEST, Advice, CacheAdvice
 from engine.advise.measuring import Measured
 from engine.advise.prediction import Prediction
-from engine.advise.space import title_of, without_repeats
+from engine.advise.search_space import title_of, without_repeats
 from engine.batch.outcome import Outcome
 from engine.catalog import decoding_rules
 from engine.config.spec import RaceSpec, RunSpec

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.advise.kept import check_kept
-from engine.advise.space import grid, published, with_cache
+from engine.advise.search_space import grid, published, with_cache
 from engine.batch.prompts import Prompt
 from engine.catalog import check_model, derive_plan
 from engine.config.spec import RunSpec

@@ -21,7 +21,7 @@ from engine.advise.prediction import (
     rank_correlation,
 )
 from engine.advise.request import AdviceRequest
-from engine.advise.space import name_of, published, title_of, without_repeats
+from engine.advise.search_space import name_of, published, title_of, without_repeats
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 

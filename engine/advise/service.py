@@ -13,7 +13,7 @@ from engine.advise.measuring import Progress
 from engine.advise.prediction import Prediction
 from engine.advise.report import advice_document, race_of
 from engine.advise.request import LEAST_PROMPTS, MOST_CANDIDATES, AdviceRequest
-from engine.advise.space import ALL, named_caches, searchable
+from engine.advise.search_space import ALL, named_caches, searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of

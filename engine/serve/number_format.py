@@ -25,7 +25,7 @@ from engine.models.kernels.machine import (
     read_measured,
 )
 from engine.models.kernels.measure import race
-from engine.models.loading.exam import FULL, HALF, FormatScores, format_scores
+from engine.models.loading.exam_file import FULL, HALF, FormatScores, format_scores
 from engine.models.loading.families import read_model_info
 from engine.models.loading.memory_estimate import free_bytes, main_device
 from engine.models.loading.random_weights import (

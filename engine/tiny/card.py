@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.core.files import write_atomically
 from engine.core.tables import markdown_table, percent, percentage
-from engine.models.loading.exam import write_exam
+from engine.models.loading.exam_file import write_exam
 from engine.tiny import corpus
 from engine.tiny.export import (
     FIRST_FAMILY,

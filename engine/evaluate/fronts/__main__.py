@@ -39,7 +39,7 @@ from engine.advise.request import (
     runs_of_rounds,
     searched_prompts,
 )
-from engine.advise.space import ALL, grid, named_caches
+from engine.advise.search_space import ALL, grid, named_caches
 from engine.batch.journal import Journal
 from engine.batch.outcome import outcome_of
 from engine.batch.prompts import drawn_prompts

@@ -10,7 +10,7 @@ import numpy as np
 from engine.advise.advisor import Advice
 from engine.advise.measuring import Measured
 from engine.advise.report import advice_document
-from engine.advise.space import DEFAULT
+from engine.advise.search_space import DEFAULT
 from engine.batch.statistics import bootstrap_interval, discordant, mcnemar
 
 BUDGET = 0.2  # share of the grid's runs that a search may use

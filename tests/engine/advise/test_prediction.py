@@ -22,7 +22,7 @@ from engine.advise.reuse_error import (
     drift_profile,
     measure_reuse_error,
 )
-from engine.advise.space import with_cache
+from engine.advise.search_space import with_cache
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import DRIFTS
 from engine.core.events import PARTS, StepEvent

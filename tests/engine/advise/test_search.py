@@ -17,7 +17,7 @@ from engine.advise.search import (
     search_cache,
     spread,
 )
-from engine.advise.space import grid, published, with_cache, without_repeats
+from engine.advise.search_space import grid, published, with_cache, without_repeats
 from engine.batch.journal import Journal
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.recording import main as synthetic
+from engine.bench.synthetic_trace import main as synthetic
 from engine.core.command_line import command_parser, failure, table_command
 
 SMALL = ("--layers", "1", "--steps", "2", "--positions", "4")

@@ -10,7 +10,7 @@ from engine.advise.kept import Kept, accuracy_kept, kept
 from engine.advise.measuring import Measured
 from engine.advise.request import LEAST_CANDIDATES, AdviceRequest, runs_of_rounds
 from engine.advise.search import CacheSearch
-from engine.advise.space import grid, searchable
+from engine.advise.search_space import grid, searchable
 from engine.batch import outcome
 from engine.batch.outcome import Outcome
 from engine.batch.prompts import Prompt

@@ -12,7 +12,7 @@ from engine.core.files import ASSETS
 from engine.evaluate import __main__ as evaluate
 from engine.models.kernels.machine import SETTING, measured_path
 from engine.models.loading.checkpoint import CheckpointError
-from engine.models.loading.exam import EXAM, format_scores, write_exam
+from engine.models.loading.exam_file import EXAM, format_scores, write_exam
 from engine.models.loading.families import embedded_models, read_model_info
 from engine.models.loading.resolver import ModelResolver
 from engine.serve.number_format import GAIN, TOLERANCE, NumberFormats, bfloat16_speedup

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from engine import __main__ as command_line
-from engine.bench.recording import Cost, measure, measured, table
+from engine.bench.synthetic_trace import Cost, measure, measured, table
 from engine.trace.synthetic import synthetic_events, synthetic_spec
 
 
@@ -50,7 +50,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_size_that_no_file_holds_is_refused_before_the_work(tmp_path, monkeypatch):
-    began = "engine.bench.recording.record"
+    began = "engine.bench.synthetic_trace.record"
     monkeypatch.setattr(began, lambda events: pytest.fail("the work began"))
     sizes = ["--layers", "512", "--steps", "1024", "--positions", "3072"]
     with pytest.raises(SystemExit, match=r"error: layers: .* 8053 MB, and a file holds 1600 MB; "):

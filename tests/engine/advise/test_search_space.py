@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.advise.space import (
+from engine.advise.search_space import (
     ALL,
     fitted,
     grid,
