@@ -10,18 +10,21 @@ from engine.core.events import Waiting
 
 MAX_WAITING = 24
 ABSENT_AFTER = 5.0  # seconds since a run's last `acquire` after which others pass it
+QUEUE_FULL = (
+    "queue: too many runs are waiting; try again in a minute, and watch the recorded runs meanwhile"
+)
 
 
 class RunLock:
     """A run's lock on the models, granted by a FairQueue, and the progress of the run.
 
-    The run holds it while it computes, not while it is paused. `forwards` is the most forwards
-    that it needs, `done` the number computed so far.
+    The run holds it (`held`) while it computes, not while it is paused. `forwards` is the most
+    forwards that it needs, `done` the number computed so far.
     """
 
     def __init__(self, queue: FairQueue, forwards: int = 0) -> None:
         self.forwards, self.done, self.last_seen = forwards, 0, 0.0
-        self._queue, self._held, self._started = queue, False, 0.0
+        self._queue, self.held, self._started = queue, False, 0.0
 
     @property
     def seconds_per_forward(self) -> float:
@@ -38,14 +41,14 @@ class RunLock:
 
         A run that does not get it keeps its position in the queue until `release`.
         """
-        if not self._held and self._queue.acquire(self, wait):
-            self._held = True
+        if not self.held and self._queue.acquire(self, wait):
+            self.held = True
             self.start_clock()
-        return self._held
+        return self.held
 
     def release(self) -> None:
         """Release the lock, or leave the queue; a later `acquire` queues at the end."""
-        self._held = False
+        self.held = False
         self._queue.release(self)
         self.forwards, self.done = self.forwards_left, 0
 

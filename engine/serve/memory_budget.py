@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -13,8 +14,10 @@ from torch import nn
 from engine.cache.base import RunInfo
 from engine.catalog import make_policy
 from engine.config.spec import RunSpec
+from engine.core.control import Control
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
+    InsufficientMemoryError,
     check_fits,
     dtype_of,
     gigabytes,
@@ -24,6 +27,7 @@ from engine.models.loading.memory_estimate import (
 )
 from engine.record.last_values import quantity_widths
 
+T = TypeVar("T")
 BFLOAT16_CAPABILITY = 8  # lowest major compute capability with native bfloat16
 
 
@@ -33,6 +37,30 @@ class MemoryBudget(NamedTuple):
     weights_bytes: int
     memory_bytes: int
     free_bytes: int
+
+
+class InUse:
+    """The specs of the runs that hold their models in memory, from the loading to the end.
+
+    A paused run holds them too, though it does not compute. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[object, tuple[Control, Collection[RunSpec]]] = {}
+
+    def add(self, run: object, control: Control, specs: Collection[RunSpec]) -> None:
+        """A run, identified by any object of its own, holds the models of its specs."""
+        self._runs[run] = control, specs
+
+    def remove(self, run: object) -> None:
+        """A run has ended; nothing happens if it was not added."""
+        self._runs.pop(run, None)
+
+    def specs(self, paused: bool = False) -> list[RunSpec]:
+        """The specs of all runs, or only of those that are paused."""
+        runs = list(self._runs.values())
+        found = (specs for control, specs in runs if not paused or control.state == "paused")
+        return list(chain.from_iterable(found))
 
 
 def plan_memory(
@@ -49,6 +77,23 @@ def plan_memory(
     main, weights = main_device(spec.device, free), weights_bytes(info, dtype)
     check_fits(info, dtype, spec.device, run, free)
     return MemoryBudget(weights, weights + run, free[main])
+
+
+def plan_beside_paused(
+    plan: Callable[[Mapping[str, int]], T], free: Mapping[str, int], later: Mapping[str, int]
+) -> T:
+    """`plan` with the bytes `free` by device, or `later`, once the paused runs have ended.
+
+    If it fits later only, the InsufficientMemoryError says so.
+    """
+    try:
+        return plan(free)
+    except InsufficientMemoryError as error:
+        text = str(error)
+    with suppress(InsufficientMemoryError):
+        plan(later)
+        text += ", or try again once the runs that are paused have ended"
+    raise InsufficientMemoryError(text)
 
 
 def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:

@@ -21,12 +21,13 @@ from engine.models.base import ModelInfo
 from engine.models.kernels.machine import choose_kernels
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.config import read_config
-from engine.models.loading.families import adapter_class, folder_adapter_class, read_model_info
+from engine.models.loading.families import adapter_class, read_model_info
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
     active_parameters,
     check_fits,
     dtype_of,
+    fits,
     free_bytes,
     main_device,
     needed_bytes,
@@ -34,12 +35,19 @@ from engine.models.loading.memory_estimate import (
     weights_bytes,
 )
 from engine.models.loading.placement import plan_placement
-from engine.models.loading.registry import REGISTERED
-from engine.models.loading.resolver import ModelResolver
+from engine.models.loading.registry import REGISTERED, describe_name, is_embedded
+from engine.models.loading.resolver import ModelResolver, folder_tokenizer
 from engine.models.tokenizer import Tokenizer, conversation
 from engine.serve.guider_pool import GuiderPool, check_rule, decodes_causally
 from engine.serve.loaded_model import LoadedModel, check_context, suffix_ids
-from engine.serve.memory_budget import MemoryBudget, held_bytes, plan_memory, spec_run_bytes
+from engine.serve.memory_budget import (
+    InUse,
+    MemoryBudget,
+    held_bytes,
+    plan_beside_paused,
+    plan_memory,
+    spec_run_bytes,
+)
 from engine.serve.number_format import NumberFormats
 from engine.vision.config import NoTowerError, VisionInfo, folder_vision_info, vision_info
 from engine.vision.encoder import ImageEncoder
@@ -62,6 +70,7 @@ class ModelPool:
         self._resolver = ModelResolver(folders, hub, public)
         self.guiders = GuiderPool(hub, public)
         self.formats = NumberFormats(self._resolver)
+        self.in_use = InUse()
         self._loaded: OrderedDict[Key, LoadedModel] = OrderedDict()
         self._preloaded: list[RunSpec] = []
         self._tokenizers: dict[tuple[Path, str], Tokenizer] = {}
@@ -160,16 +169,22 @@ class ModelPool:
     def memory_budget(self, spec: RunSpec, tokens: int) -> MemoryBudget | None:
         """The memory of a spec with a prompt of `tokens` tokens; None if its model is unknown.
 
-        Models that loading it would evict count as free, and so does the model itself. Raises
-        InsufficientMemoryError naming `model` if it does not fit.
+        Models that loading it would evict count as free, and so does the model itself; those of
+        paused runs do not. Raises InsufficientMemoryError naming `model` if it does not fit.
         """
-        free = self._free_after_eviction(spec)
-        if decodes_causally(spec):
-            return self.guiders.decoder_budget(spec, tokens, free)
-        info = self.info(spec.model)
-        main_device(spec.device, free)
-        more = self._more_bytes(spec, tokens)
-        return None if info is None else plan_memory(spec, info, tokens, free, more)
+
+        def plan(free: Mapping[str, int]) -> MemoryBudget | None:
+            if decodes_causally(spec):
+                return self.guiders.decoder_budget(spec, tokens, free)
+            info = self.info(spec.model)
+            main_device(spec.device, free)
+            more = self._more_bytes(spec, tokens)
+            return None if info is None else plan_memory(spec, info, tokens, free, more)
+
+        free = later = self._free_after_eviction(spec)
+        if self.in_use.specs(paused=True):
+            later = self._free_without([spec], [_key(spec)])
+        return plan_beside_paused(plan, free, later)
 
     def fetch(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
         """Download the models that a spec needs, if they are not on disk.
@@ -216,24 +231,25 @@ class ModelPool:
         return run_to_end(self.load_with_progress(spec))
 
     def load_with_progress(
-        self, spec: RunSpec, tokens: int = 1, keep: Collection[RunSpec] = ()
+        self, spec: RunSpec, tokens: int = 1
     ) -> Generator[ByteProgress, None, LoadedModel | Guider]:
         """`load_to_run` with its progress, leaving memory for a prompt of `tokens` tokens.
 
-        Other models are evicted for it, except those of the specs `keep`.
+        Other models are evicted for it if that suffices, except those `in_use`.
         """
         if decodes_causally(spec):
-            needed = self.guiders.decoder_bytes(spec, tokens)
-            self._make_room(spec.device, needed, [spec, *keep])
+            keep = [spec, *self.in_use.specs()]
+            self.guiders.decoder_budget(spec, tokens, self._free_without(keep))
+            self._make_room(spec.device, self.guiders.decoder_bytes(spec, tokens), keep)
             return (yield from self.guiders.load_decoder(spec))
-        return (yield from self._load(spec, tokens, keep))
+        return (yield from self._load(spec, tokens))
 
     def _load(
         self, spec: RunSpec, tokens: int = 1, keep: Collection[RunSpec] = ()
     ) -> Generator[ByteProgress, None, LoadedModel]:
         """Load the diffusion model of a spec, and its guider."""
         key, folder = _key(spec), self._resolver.find(spec.model)
-        tokenizer = self.tokenizer(spec.model)
+        tokenizer, keep = self.tokenizer(spec.model), [spec, *keep, *self.in_use.specs()]
         assert folder is not None, "a tokenizer is in its model's folder"
         lacks_vision = bool(spec.images) and key in self._loaded and not self._loaded[key].vision
         if lacks_vision and spec.device == "auto":  # its weights fill the devices; place it anew
@@ -241,7 +257,7 @@ class ModelPool:
         info = read_model_info(folder)
         run = spec_run_bytes(spec, info, tokens) + self._more_bytes(spec, tokens)
         if key in self._loaded:
-            self._make_room(spec.device, run, [spec, *keep])
+            self._make_room(spec.device, run, keep)
         else:
             dtype, files = dtype_of(spec), Checkpoint(folder)
             self._evict_until_fits(spec, info, run, keep)
@@ -249,7 +265,7 @@ class ModelPool:
             spill = cache_path(digest, f"offload-{spec.dtype}")
             placing = plan_placement(info, dtype, spec.device, spill, run)
             before = free_bytes()
-            kind = folder_adapter_class(folder)
+            kind = adapter_class(read_config(folder))
             ends = tokenizer.stop_ids, tokenizer.fill_id
             adapter = yield from kind.load(files, dtype, placing, *ends)
             choose_kernels(adapter)
@@ -266,17 +282,10 @@ class ModelPool:
         return self._loaded[key]
 
     def _tokenizer_of(self, name: str, folder: Path) -> Tokenizer:
-        """The tokenizer of a model in a folder, with the chat template of its card or family.
-
-        Raises CheckpointError if it does not go with the model's config.
-        """
-        known = REGISTERED.get(name)
-        key = folder, known.template if known else ""
+        """The tokenizer of a model in a folder; see `folder_tokenizer`."""
+        key = folder, name
         if key not in self._tokenizers:
-            template = key[1] or folder_adapter_class(folder).template
-            tokenizer = Tokenizer(folder, template)
-            tokenizer.check(read_model_info(folder))
-            self._tokenizers[key] = tokenizer
+            self._tokenizers[key] = folder_tokenizer(name, folder)
         return self._tokenizers[key]
 
     def _load_vision(
@@ -325,27 +334,31 @@ class ModelPool:
     def _evictable(self, keep: Collection[RunSpec]) -> list[Key]:
         """Loaded models that may be evicted, the one used longest ago first."""
         kept = {_key(spec) for spec in keep if not decodes_causally(spec)}
-        return [key for key in list(self._loaded) if key not in kept and not _is_embedded(key[0])]
+        return [key for key in list(self._loaded) if key not in kept and not is_embedded(key[0])]
 
     def _free_after_eviction(self, spec: RunSpec) -> dict[str, int]:
-        """Bytes free by device once a spec's model and all evictable ones have been freed.
+        """Bytes free by device at a spec's turn: models freed, but not those of paused runs."""
+        return self._free_without([spec, *self.in_use.specs(paused=True)], [_key(spec)])
 
-        Iterates over a copy, because another thread may be loading.
-        """
-        own, loaded = _key(spec), list(self._loaded.items())
-        freed = [one for key, one in loaded if key == own or not _is_embedded(key[0])]
-        parts = [part for one in freed for part in (one.adapter, one.vision) if part is not None]
-        held = held_bytes([*parts, *self.guiders.unused([spec])])
+    def _free_without(self, keep: Collection[RunSpec], own: Collection[Key] = ()) -> dict[str, int]:
+        """Bytes free by device once `own` and evictable models but those of `keep` are freed."""
+        freed = {*own, *self._evictable(keep)}
+        found = [one for key, one in list(self._loaded.items()) if key in freed]
+        parts = [part for one in found for part in (one.adapter, one.vision) if part is not None]
+        held = held_bytes([*parts, *self.guiders.unused(keep)])
         return {name: count + held[name] for name, count in free_bytes().items()}
 
     def _evict_until_fits(
         self, spec: RunSpec, info: ModelInfo, run: int, keep: Collection[RunSpec]
     ) -> None:
-        """Evict models until the model of `spec` fits; InsufficientMemoryError if impossible."""
+        """Evict models until that of `spec` fits, none in vain; else InsufficientMemoryError."""
         dtype, main = dtype_of(spec), main_device(spec.device, free_bytes())
+        if not fits(info, dtype, spec.device, run, self._free_without(keep)):
+            free_memory()  # that of runs which have ended
+            check_fits(info, dtype, spec.device, run, self._free_without(keep))
         while len(evictable := self._evictable(keep)) >= MAX_LOADED:
             self._evict(evictable[0])
-        self._make_room(main, needed_bytes(info, dtype, main, run), [spec, *keep])
+        self._make_room(main, needed_bytes(info, dtype, main, run), keep)
         check_fits(info, dtype, spec.device, run)
 
     def _make_room(self, device: str, needed: int, keep: Collection[RunSpec]) -> None:
@@ -361,15 +374,7 @@ class ModelPool:
         free_memory()
 
     def _describe(self, name: str) -> dict[str, Any]:
-        known = REGISTERED.get(name)
-        row: dict[str, Any] = {
-            "name": name, "title": known.title if known else name,
-            "licence": known.licence if known else "", "embedded": _is_embedded(name),
-            "registered": known is not None, "available": False, "family": "",
-            "max_length": 0, "parameters": 0, "active_parameters": 0, "fetch_bytes": 0,
-            "presets": [preset.to_dict() for preset in known.presets] if known else [],
-            "images": False, "image_problem": "", "attention": "", "block_sizes": [],
-        }  # fmt: skip
+        row = describe_name(name)
         try:
             row["available"] = self._resolver.find(name) is not None
             info = self.info(name)
@@ -393,8 +398,3 @@ class ModelPool:
 
 def _key(spec: RunSpec) -> Key:
     return spec.model, spec.dtype, spec.device
-
-
-def _is_embedded(name: str) -> bool:
-    """Whether the repository contains a model of this name."""
-    return name in REGISTERED and REGISTERED[name].embedded

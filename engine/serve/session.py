@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import dtype_of
 from engine.serve import environment
-from engine.serve.fair_queue import FairQueue, RunLock
+from engine.serve.fair_queue import QUEUE_FULL, FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
 from engine.serve.lane import AnyLane, make_lane
 from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
@@ -42,9 +43,6 @@ from engine.vision import run_images
 from engine.vision.example_image import example_image
 from engine.vision.picture import Picture, PictureLimits, read_picture
 
-QUEUE_FULL = (
-    "queue: too many runs are waiting; try again in a minute, and watch the recorded runs meanwhile"
-)
 EMPTY_CANVAS = np.zeros((1, 0), np.int32)
 
 
@@ -104,16 +102,16 @@ class Session:
 
         `image_rows` of the `prompt_tokens` are rows of images, which take `image_flops` once.
         `confidence_decides`: whether the model's confidence decides how many tokens a step commits.
-        `suffix_tokens`: those of the text after the answer, 0 if unknown.
-        `end_of_text`: the rule by which the run ends. `dtype`: its number format, `dtype_reason`:
-        why `auto` is that one, or empty. `attention`: that of the model, empty if
-        unknown. `probe_forwards`: most exact forwards that level `probe` adds. `weights_bytes`,
-        `memory_bytes` (weights and run), `free_bytes`: of the device. `fetch_bytes`: to download, a
-        guider's included if known. `guider_bytes`: the guider's memory, None if unknown before its
-        download. `recording`: the level, the bytes that the recorder keeps of it at most, and why
-        that is refused (or empty); of level `layers` if the spec's is `off`; None if the sizes of
-        model or prompt are unknown. The network is not used: `prompt_tokens` is None for a model
-        that is not on disk, and so are the bytes if it is not registered either.
+        `suffix_tokens`: those of the text after the answer, 0 if unknown. `end_of_text`: the rule
+        by which the run ends. `dtype`: its number format, `dtype_reason`: why `auto` is that one,
+        or empty. `attention`: that of the model, empty if unknown. `probe_forwards`: most exact
+        forwards that level `probe` adds. `weights_bytes`, `memory_bytes` (weights and run),
+        `free_bytes`: of the device. `fetch_bytes`: to download, a guider's included if known.
+        `guider_bytes`: the guider's memory, None if unknown before its download. `recording`: the
+        level, the bytes that the recorder keeps of it at most, and why that is refused (or empty);
+        of level `layers` if the spec's is `off`; None if the sizes of model or prompt are unknown.
+        The network is not used: `prompt_tokens` is None for a model that is not on disk, and so are
+        the bytes if it is not registered either.
         Raises ValueError naming the field that makes the run impossible.
         """
         if self._limits is not None:
@@ -340,9 +338,11 @@ class Session:
             reason = "memory" if is_out_of_memory(error) else "failed"
             failure = out_of_memory_message(error, specs.values(), self._models)
         finally:
+            self._models.in_use.remove(lock)
+            if running and lock.held:  # before another run captures a graph
+                with suppress(RuntimeError):  # of a device that answers no more
+                    free_memory()
             lock.release()
-        if reason == "memory":
-            free_memory()
         for name in running:
             yield name, RunFinished(reason, EMPTY_CANVAS, message=failure)
 
@@ -376,9 +376,10 @@ class Session:
         if control.state == "stopped":  # the lock is not held then
             return
         specs = {name: self._models.formats.measured(spec) for name, spec in specs.items()}
+        self._models.in_use.add(lock, control, list(specs.values()))
         for name, spec in specs.items():
             tokens = len(self._models.prompt(spec) or ())
-            loading = self._models.load_with_progress(spec, tokens, keep=list(specs.values()))
+            loading = self._models.load_with_progress(spec, tokens)
             model = yield from tagged(name, with_progress(loading, "loading", spec.model, control))
             if model is None:
                 return

@@ -142,10 +142,21 @@ def run_bytes(
 def free_bytes() -> dict[str, int]:
     """Free bytes of each GPU ("cuda:0", ...) and of the host ("cpu").
 
-    The host's value respects the memory limit of the container, if any.
+    What torch's allocator keeps on a GPU and does not use counts as free. The host's value respects
+    the memory limit of the container, if any.
     """
-    gpus = {f"cuda:{i}": torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())}
+    gpus = {f"cuda:{i}": _gpu_free_bytes(i) for i in range(torch.cuda.device_count())}
     return gpus | {"cpu": min(psutil.virtual_memory().available, cgroup_free_bytes(CGROUP))}
+
+
+def _gpu_free_bytes(gpu: int) -> int:
+    """Free bytes of a GPU, with those that `torch.cuda.empty_cache` would give back to it."""
+    free, stats = torch.cuda.mem_get_info(gpu)[0], torch.cuda.memory_stats(gpu)
+    reserved, *used = (
+        stats.get(f"{name}_bytes.all.current", 0)
+        for name in ("reserved", "active", "inactive_split")
+    )
+    return free + reserved - sum(used)
 
 
 def cgroup_free_bytes(group: Path) -> int:

@@ -219,3 +219,21 @@ REGISTERED: Mapping[str, ModelCard] = MappingProxyType({
         ),
     )
 })  # fmt: skip
+
+
+def is_embedded(name: str) -> bool:
+    """Whether the repository contains a model of this name."""
+    return name in REGISTERED and REGISTERED[name].embedded
+
+
+def describe_name(name: str) -> dict[str, Any]:
+    """The fields of ModelPool.describe, with the values of those that need no config."""
+    known = REGISTERED.get(name)
+    return {
+        "name": name, "title": known.title if known else name,
+        "licence": known.licence if known else "", "embedded": is_embedded(name),
+        "registered": known is not None, "available": False, "family": "",
+        "max_length": 0, "parameters": 0, "active_parameters": 0, "fetch_bytes": 0,
+        "presets": [preset.to_dict() for preset in known.presets] if known else [],
+        "images": False, "image_problem": "", "attention": "", "block_sizes": [],
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""ModelResolver: names of models to checkpoint folders."""
+"""ModelResolver: names of models to checkpoint folders; and the tokenizers of these."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 from engine.core.progress import ByteProgress
+from engine.models.loading.families import folder_adapter_class, read_model_info
 from engine.models.loading.hub import Hub, is_repo_id
 from engine.models.loading.registry import REGISTERED
+from engine.models.tokenizer import Tokenizer
 
 REGISTERED_NAMES = tuple(name for name, model in REGISTERED.items() if not model.embedded)
 
@@ -84,3 +86,15 @@ def _folder_at(text: str, field: str) -> Path | None:
     if other and not is_repo_id(text):
         raise ValueError(f"{field}: {text!r} holds no config.json; give a checkpoint folder")
     return None
+
+
+def folder_tokenizer(name: str, folder: Path) -> Tokenizer:
+    """The tokenizer of the model `name` in a folder, with the template of its card or family.
+
+    Raises CheckpointError if it does not go with the model's config.
+    """
+    known = REGISTERED.get(name)
+    template = known.template if known else ""
+    tokenizer = Tokenizer(folder, template or folder_adapter_class(folder).template)
+    tokenizer.check(read_model_info(folder))
+    return tokenizer

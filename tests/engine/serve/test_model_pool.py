@@ -9,7 +9,7 @@ import engine.core.progress
 import engine.serve.model_pool
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
-from engine.core.events import RunFinished, RunStarted, Waiting
+from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import InsufficientMemoryError
@@ -18,7 +18,7 @@ from engine.serve.memory_budget import present_devices, spec_run_bytes
 from engine.serve.model_pool import MAX_LOADED, ModelPool
 from engine.serve.session import Session
 from tests.engine.models.loading.test_placement import collect
-from tests.engine.serve.test_pause_and_stop import is_free
+from tests.engine.serve.test_pause_and_stop import is_free, until
 from tests.support.hub_stub import serving
 from tests.support.micro import TINY, write_checkpoint
 
@@ -107,6 +107,70 @@ def test_memory_of_evictable_models_counts_as_free(pool, memory):
     assert pool.memory_budget(spec_of("b"), 4).free_bytes == 2 * WEIGHTS
 
 
+def test_the_model_of_a_paused_run_does_not_count_as_free(pool, memory):
+    """That of a run in progress does: the run has ended when it is another one's turn."""
+    pool.load(spec_of("a"))
+    memory["bytes"] = int(WEIGHTS * 1.9)
+    control = Control()
+    pool.in_use.add("run", control, [spec_of("a")])
+    assert pool.memory_budget(spec_of("b"), 4).free_bytes == memory["bytes"]
+    control.pause()
+    message = r"^model: .*, or try again once the runs that are paused have ended$"
+    with pytest.raises(InsufficientMemoryError, match=message):
+        pool.memory_budget(spec_of("b"), 4)
+    assert pool.memory_budget(spec_of("a"), 4).free_bytes == memory["bytes"]
+    control.stop()
+    assert pool.memory_budget(spec_of("b"), 4).free_bytes == memory["bytes"]
+
+
+def test_a_paused_run_is_no_remedy_if_its_memory_does_not_suffice(pool, memory):
+    pool.load(spec_of("a"))
+    memory["bytes"] = WEIGHTS
+    control = Control()
+    control.pause()
+    pool.in_use.add("run", control, [spec_of("a")])
+    with pytest.raises(InsufficientMemoryError, match=r"choose a smaller model$"):
+        pool.memory_budget(spec_of("b"), 4)
+
+
+def test_no_model_is_evicted_in_vain(pool, memory):
+    for name in ("a", "b"):
+        pool.load(spec_of(name))
+    memory["bytes"] = int(WEIGHTS * 2.9)
+    pool.in_use.add("run", Control(), [spec_of("a")])
+    pool.load(spec_of("c"))
+    assert loaded(pool) == ["a", "c"]
+    memory["bytes"] = int(WEIGHTS * 1.9)
+    with pytest.raises(InsufficientMemoryError):
+        pool.load(spec_of("b"))
+    assert loaded(pool) == ["a", "c"]
+
+
+def test_no_model_is_evicted_in_vain_for_a_decoder(pool, memory):
+    causal = spec_of("a", unmasker="autoregressive", chat=True)
+    pool.load(spec_of("b"))
+    memory["bytes"] = pool.guiders.decoder_bytes(causal, 4) - 1
+    with pytest.raises(InsufficientMemoryError):
+        run_to_end(pool.load_with_progress(causal, tokens=4))
+    assert loaded(pool) == ["b"]
+
+
+def test_a_run_that_is_paused_holds_its_model_until_it_ends(folders, monkeypatch):
+    monkeypatch.setattr(engine.serve.model_pool, "MAX_LOADED", 1)
+    session, control = Session(folders), Control()
+    events = session.run(spec_of("a"), control)
+    until(events, StepEvent)
+    control.pause()
+    next(events)
+    assert list(session.run(spec_of("b")))[-1].reason == "done"
+    assert loaded(session._models) == ["a", "b"]
+    control.resume()
+    assert until(events, RunFinished).reason == "done"
+    assert next(events, None) is None
+    assert list(session.run(spec_of("c")))[-1].reason == "done"
+    assert loaded(session._models) == ["c"]
+
+
 def test_a_run_of_a_loaded_model_evicts_others_if_it_needs_their_memory(pool, memory):
     for name in ("b", "a"):
         pool.load(spec_of(name))
@@ -115,8 +179,10 @@ def test_a_run_of_a_loaded_model_evicts_others_if_it_needs_their_memory(pool, me
     assert loaded(pool) == ["b", "a"]
     memory["bytes"] -= 1
     pool.memory_budget(SPEC, 4)  # the plan counts the memory of b as free
-    run_to_end(pool.load_with_progress(SPEC, tokens=4, keep=[spec_of("b")]))
+    pool.in_use.add("run", Control(), [spec_of("b")])
+    run_to_end(pool.load_with_progress(SPEC, tokens=4))
     assert loaded(pool) == ["b", "a"]
+    pool.in_use.remove("run")
     run_to_end(pool.load_with_progress(SPEC, tokens=4))
     assert loaded(pool) == ["a"]
 
@@ -145,9 +211,11 @@ def test_a_decoder_that_a_run_does_not_need_is_evicted_for_it(pool, memory):
     weights = pool.memory_budget(causal, 4).weights_bytes
     memory["bytes"] = weights + WEIGHTS
     assert pool.memory_budget(SPEC, 4).free_bytes == weights + WEIGHTS
+    pool.in_use.add("run", Control(), [causal])
     with pytest.raises(InsufficientMemoryError):
-        run_to_end(pool.load_with_progress(SPEC, tokens=4, keep=[causal]))
+        run_to_end(pool.load_with_progress(SPEC, tokens=4))
     assert len(pool.guiders._loaded) == 1
+    pool.in_use.remove("run")
     run_to_end(pool.load_with_progress(SPEC, tokens=4))
     assert (len(pool.guiders._loaded), loaded(pool)) == (0, ["a"])
 
@@ -227,6 +295,21 @@ def test_a_stop_while_loading_releases_the_lock_and_keeps_no_model(folders, monk
     assert loaded(session._models) == []
     assert is_free(session)
     assert list(session.run(SPEC))[-1].reason == "done"
+
+
+def test_a_stop_while_loading_frees_what_was_loaded(folders, monkeypatch):
+    """An adapter refers to itself, so that it stays until garbage is collected."""
+    monkeypatch.setattr(
+        "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
+    )
+    session, control, held = Session(folders), Control(), []
+    monkeypatch.setattr(
+        "engine.serve.session.free_memory", lambda: held.append(not is_free(session))
+    )
+    for event in session.run(SPEC, control):
+        if isinstance(event, Waiting) and event.done:
+            control.stop()
+    assert held == [True]
 
 
 class Step:

@@ -114,6 +114,26 @@ def test_memory_is_given_back_in_the_middle_of_a_race(session, held, monkeypatch
     assert_released(session, held)
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_memory_is_given_back_before_another_run_may_compute(session, monkeypatch, answers):
+    """While another thread captures a graph, torch frees nothing; a device may not answer."""
+    locked = []
+
+    def free():
+        locked.append(not is_free(session))
+        if not answers:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    def fail(self):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(engine.serve.lane.Lane, "advance", fail)
+    monkeypatch.setattr("engine.serve.session.free_memory", free)
+    assert list(session.run(SPEC))[-1].reason == "memory"
+    assert locked == [True]
+    assert is_free(session)
+
+
 def alive_now(refs):
     """How many of the referents are alive, without a garbage collection."""
     return sum(ref() is not None for ref in refs)

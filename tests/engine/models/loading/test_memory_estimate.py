@@ -91,6 +91,17 @@ def test_free_bytes_of_this_machine():
     assert len(free) == 1 + torch.cuda.device_count()
 
 
+def test_memory_that_the_allocator_of_a_gpu_keeps_counts_as_free(monkeypatch):
+    """A run leaves it there, and the plan of the next one is made before it is given back."""
+    sizes = {"reserved": 900, "active": 500, "inactive_split": 100}
+    stats = {f"{name}_bytes.all.current": size for name, size in sizes.items()}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda gpu: (1000, 4000))
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda gpu: {} if gpu else stats)
+    free = memory_estimate.free_bytes()
+    assert (free["cuda:0"], free["cuda:1"]) == (1300, 1000)
+
+
 def test_the_memory_limit_of_a_container_counts(tmp_path):
     assert memory_estimate.cgroup_free_bytes(tmp_path) > 10**15
     for name, text in (("max", "1000"), ("current", "700"), ("stat", "anon 5\ninactive_file 50\n")):
