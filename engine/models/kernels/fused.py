@@ -100,9 +100,13 @@ def _repeated(operation: Operation, operands: tuple[Any, ...]) -> Callable[[], N
         graph = torch.cuda.CUDAGraph()
         mode = "thread_local"  # other threads may use the GPU
         with torch.cuda.device(device):
-            stream = capture_stream(device)
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode=mode):
-                _call(operation, operands)
+            stream, before = capture_stream(device), torch.cuda.current_stream(device)
+            try:
+                with torch.cuda.graph(graph, stream=stream, capture_error_mode=mode):
+                    _call(operation, operands)
+            except Exception:
+                torch.cuda.set_stream(before)  # torch stays on its own if it cannot end the capture
+                raise
         replay = graph.replay
 
     def run() -> None:

@@ -143,15 +143,17 @@ class Checkpoint:
             count if rows is None else count // max(shape[0], 1) * rows
         )
 
-    def read(self, name: str, device: torch.device, rows: int | None = None) -> Iterator[Tensor]:
+    def read(
+        self, name: str, device: torch.device, rows: int | None = None, step: int | None = None
+    ) -> Iterator[Tensor]:
         """The first `rows` rows of a tensor (None: all) on a device, in pieces, dtype unchanged.
 
-        A piece has at most READ_BYTES bytes, or one row. Raises CheckpointError naming the tensor
-        if the file has changed or cannot be read.
+        A piece has `step` rows, by default at most READ_BYTES bytes, or one row. Raises
+        CheckpointError naming the tensor if the file has changed or cannot be read.
         """
         shape = self.shapes[name]
         rows = shape[0] if rows is None else rows
-        step = max(1, READ_BYTES // max(self.nbytes(name, 1), 1))
+        step = step or max(1, READ_BYTES // max(self.nbytes(name, 1), 1))
         try:
             tensor = self._open(self._files[name], str(device)).get_slice(name)
             self._bytes_read += self.nbytes(name, rows)

@@ -24,6 +24,7 @@ from engine.models.loading.placement import (
 )
 
 CPU = torch.device("cpu")
+CHECKED_ROWS = 1024  # of a tied head that are compared at a time
 
 
 class PretrainedAdapter(ModelAdapter):
@@ -138,10 +139,13 @@ class PretrainedAdapter(ModelAdapter):
 def _check_head(checkpoint: Checkpoint, layout: Layout) -> Generator[ByteProgress, None, None]:
     """Check that the head that a checkpoint with tied weights stores is a copy of its embedding.
 
-    Both are read, in pieces. Raises CheckpointError naming the head if it differs.
+    Both are read, in pieces; their number formats may differ. Raises CheckpointError naming the
+    head if it differs.
     """
-    names = layout.head, layout.embedding
-    for head, embedding in zip(*(checkpoint.read(name, CPU) for name in names), strict=False):
+    pieces = (
+        checkpoint.read(name, CPU, step=CHECKED_ROWS) for name in (layout.head, layout.embedding)
+    )
+    for head, embedding in zip(*pieces, strict=True):
         if not torch.equal(head.to(embedding), embedding):
             raise CheckpointError(
                 f"{layout.head}: differs from {layout.embedding}, but config.json ties the two; "

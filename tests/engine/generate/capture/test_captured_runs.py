@@ -19,6 +19,7 @@ from engine.generate.capture.capturers import (
     make_capturer,
 )
 from engine.generate.loop import Denoiser, denoise
+from engine.models.kernels import fused
 from engine.serve.lane import Lane
 from engine.serve.loaded_model import make_job, prompt_ids
 from engine.serve.session import Session
@@ -85,7 +86,7 @@ class FakeCuda:
         self.streams, self.graphs, self.set = [], [], []
 
         @contextmanager
-        def graph(made, pool, stream, capture_error_mode):
+        def graph(made, pool=None, stream=None, capture_error_mode=""):
             self.graphs.append(stream)
             yield
             if failing:
@@ -126,6 +127,14 @@ def test_a_capture_that_cannot_end_gives_its_thread_the_stream_back(monkeypatch)
     fake = FakeCuda(monkeypatch, failing=True)
     with pytest.raises(CaptureError, match="invalidated"):
         CudaCapturer(torch.device("cuda:1")).capture(list)
+    assert fake.set == ["before cuda:1"]
+
+
+def test_a_kernel_that_cannot_be_captured_gives_its_thread_the_stream_back(monkeypatch):
+    fake = FakeCuda(monkeypatch, failing=True)
+    operand = SimpleNamespace(device=torch.device("cuda:1"))
+    with pytest.raises(RuntimeError, match="invalidated"):
+        fused._repeated(lambda x: x, (operand,))
     assert fake.set == ["before cuda:1"]
 
 

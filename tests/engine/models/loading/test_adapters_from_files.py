@@ -109,6 +109,16 @@ def test_a_tied_head_may_be_stored_as_a_copy(kind, folder):
     assert torch.equal(full(adapter, IDS), logits(folder))
 
 
+def test_a_tied_head_may_be_a_copy_in_another_number_format(kind, folder, monkeypatch):
+    """Pieces of the same bytes would have other rows in each."""
+    monkeypatch.setattr("engine.models.loading.checkpoint.READ_BYTES", 8192)
+    names = layout(folder)
+    tensors(folder, lambda found: found[names.embedding].copy_(found[names.embedding].bfloat16()))
+    stored_head(folder, kind, torch.Tensor.bfloat16)
+    adapter = load(folder)
+    assert adapter.head.weight is adapter.embedding.weight
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [(lambda x: x + torch.eye(*x.shape), "differs from"), (lambda x: x[:-1].clone(), "shape"),
