@@ -183,6 +183,7 @@ class CapturedForwards:
             self._capturer, self.failure = None, str(error)
             self._known.clear()
             self._notes.clear()
+        if self._capturer is None:  # the error is gone, and with it the tensors of its frames
             return step.begin()
         ((rows, notes),), cost = found, inputs.cost(copy.counter)
         written = self._store.written_rows

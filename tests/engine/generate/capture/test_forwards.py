@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.methods.spa_cache import SpaCache
@@ -221,6 +222,34 @@ def test_after_a_failed_capture_all_forwards_are_eager():
     assert state.branches[0].forwards.failure == "out of memory"
     assert (captured_now(state.branches[0]), counts(state)[0]) == (0, 1)
     assert np.array_equal(state.ids, run(model, spec, eager=True).ids)
+
+
+class FailingLate(Replaying):
+    """Fails with a tensor in a frame of the error; `held` refers to it."""
+
+    held = None
+
+    def capture(self, call):
+        if self.captured == 1:
+            made = torch.zeros(1)
+            self.held = weakref.ref(made)
+            raise CaptureError("out of memory")
+        return super().capture(call)
+
+
+def test_the_tensors_of_a_failed_capture_are_freed_before_the_eager_forward(monkeypatch):
+    capturer, alive, begin = FailingLate(), [], forwards.ForwardPass.begin
+    state = Denoiser(replace(micro_job(model_of("mha"), spec_of("dllm_cache")), capturer=capturer))
+
+    def watched(self):
+        if capturer.held is not None:
+            alive.append(capturer.held() is not None)
+        return begin(self)
+
+    monkeypatch.setattr(forwards.ForwardPass, "begin", watched)
+    list(denoise(state))
+    assert alive
+    assert not any(alive)
 
 
 class ReadsData(DllmCache):
