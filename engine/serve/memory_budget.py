@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from engine.cache.base import RunInfo
 from engine.catalog import make_policy
 from engine.config.spec import RunSpec
 from engine.core.control import Control
+from engine.core.progress import ByteProgress
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
     InsufficientMemoryError,
@@ -28,6 +30,7 @@ from engine.models.loading.memory_estimate import (
 from engine.record.last_values import quantity_widths
 
 T = TypeVar("T")
+MAX_END, POLL = 5.0, 0.05  # seconds: longest wait for a stopped run to end, and between two looks
 BFLOAT16_CAPABILITY = 8  # lowest major compute capability with native bfloat16
 
 
@@ -57,10 +60,23 @@ class InUse:
         self._runs.pop(run, None)
 
     def specs(self, paused: bool = False) -> list[RunSpec]:
-        """The specs of all runs, or only of those that are paused."""
+        """The specs of the runs that go on, or only of those that are paused."""
+        states = ("paused",) if paused else ("running", "paused")
         runs = list(self._runs.values())
-        found = (specs for control, specs in runs if not paused or control.state == "paused")
-        return list(chain.from_iterable(found))
+        return [spec for control, specs in runs if control.state in states for spec in specs]
+
+    def wait_for_stopped(self) -> Iterator[ByteProgress]:
+        """Wait until the runs that were stopped have ended, at most MAX_END; yields meanwhile.
+
+        A paused run that is stopped in favour of another one may still hold its model for a moment
+        when the other one computes.
+        """
+        last = time.monotonic() + MAX_END
+        while any(control.state == "stopped" for control, _ in list(self._runs.values())):
+            if time.monotonic() >= last:
+                return
+            yield ByteProgress(0, 0)
+            time.sleep(POLL)
 
 
 def plan_memory(

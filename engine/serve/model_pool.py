@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -219,10 +219,7 @@ class ModelPool:
         return run_to_end(self._load(spec))
 
     def preload(self, spec: RunSpec) -> None:
-        """`load`, without evicting the models that were preloaded before.
-
-        Raises InsufficientMemoryError naming `model` if it does not fit beside them.
-        """
+        """`load` beside the models preloaded before; InsufficientMemoryError if it does not fit."""
         run_to_end(self._load(spec, keep=self._preloaded))
         self._preloaded.append(spec)
 
@@ -240,7 +237,7 @@ class ModelPool:
         if decodes_causally(spec):
             keep = [spec, *self.in_use.specs()]
             self.guiders.decoder_budget(spec, tokens, self._free_without(keep))
-            self._make_room(spec.device, self.guiders.decoder_bytes(spec, tokens), keep)
+            yield from self._make_room(spec.device, self.guiders.decoder_bytes(spec, tokens), keep)
             return (yield from self.guiders.load_decoder(spec))
         return (yield from self._load(spec, tokens))
 
@@ -257,16 +254,15 @@ class ModelPool:
         info = read_model_info(folder)
         run = spec_run_bytes(spec, info, tokens) + self._more_bytes(spec, tokens)
         if key in self._loaded:
-            self._make_room(spec.device, run, keep)
+            yield from self._make_room(spec.device, run, keep)
         else:
             dtype, files = dtype_of(spec), Checkpoint(folder)
-            self._evict_until_fits(spec, info, run, keep)
+            yield from self._evict_until_fits(spec, info, run, keep)
             digest = yield from files.digest_steps()
             spill = cache_path(digest, f"offload-{spec.dtype}")
             placing = plan_placement(info, dtype, spec.device, spill, run)
             before = free_bytes()
-            kind = adapter_class(read_config(folder))
-            ends = tokenizer.stop_ids, tokenizer.fill_id
+            kind, ends = adapter_class(read_config(folder)), (tokenizer.stop_ids, tokenizer.fill_id)
             adapter = yield from kind.load(files, dtype, placing, *ends)
             choose_kernels(adapter)
             main, after = main_device(spec.device, before), free_bytes()
@@ -288,16 +284,13 @@ class ModelPool:
             self._tokenizers[key] = folder_tokenizer(name, folder)
         return self._tokenizers[key]
 
-    def _load_vision(
-        self, spec: RunSpec, key: Key, folder: Path
-    ) -> Generator[ByteProgress, None, None]:
+    def _load_vision(self, spec: RunSpec, key: Key, folder: Path) -> Iterator[ByteProgress]:
         """Load the vision part of a spec's model, if the spec has images and it is not loaded."""
         model, vision = self._loaded[key], self._vision_of(folder, spec)
         if not spec.images or model.vision is not None or vision is None:
             return
-        encoder = yield from ImageEncoder.load(
-            Checkpoint(folder), vision, dtype_of(spec), model.adapter.device
-        )
+        files, device = Checkpoint(folder), model.adapter.device
+        encoder = yield from ImageEncoder.load(files, vision, dtype_of(spec), device)
         self._loaded[key] = replace(model, vision=encoder)
 
     def _vision_of(self, folder: Path, spec: RunSpec | None = None) -> VisionInfo | None:
@@ -322,8 +315,8 @@ class ModelPool:
         known = REGISTERED.get(spec.model)
         if known is None or not known.tower:
             return self._vision_of(folder, spec) if any(folder.glob("*.safetensors")) else None
-        config = read_config(folder)
-        return vision_info(config, **known.tower, d_model=read_model_info(folder).d_model)
+        config, info = read_config(folder), read_model_info(folder)
+        return vision_info(config, **known.tower, d_model=info.d_model)
 
     def _more_bytes(self, spec: RunSpec, tokens: int) -> int:
         """Bytes of a spec's guider, and of the vision part if it has images."""
@@ -350,24 +343,30 @@ class ModelPool:
 
     def _evict_until_fits(
         self, spec: RunSpec, info: ModelInfo, run: int, keep: Collection[RunSpec]
-    ) -> None:
+    ) -> Iterator[ByteProgress]:
         """Evict models until that of `spec` fits, none in vain; else InsufficientMemoryError."""
         dtype, main = dtype_of(spec), main_device(spec.device, free_bytes())
         if not fits(info, dtype, spec.device, run, self._free_without(keep)):
+            yield from self.in_use.wait_for_stopped()
             free_memory()  # that of runs which have ended
             check_fits(info, dtype, spec.device, run, self._free_without(keep))
         while len(evictable := self._evictable(keep)) >= MAX_LOADED:
             self._evict(evictable[0])
-        self._make_room(main, needed_bytes(info, dtype, main, run), keep)
+        yield from self._make_room(main, needed_bytes(info, dtype, main, run), keep)
         check_fits(info, dtype, spec.device, run)
 
-    def _make_room(self, device: str, needed: int, keep: Collection[RunSpec]) -> None:
+    def _make_room(
+        self, device: str, needed: int, keep: Collection[RunSpec]
+    ) -> Iterator[ByteProgress]:
         """Evict models until `needed` bytes are free on a device, or all but those of `keep`."""
         main = main_device(device, free_bytes())
         if free_bytes()[main] < needed:
             self.guiders.evict_unused(keep)
         while free_bytes()[main] < needed and (evictable := self._evictable(keep)):
             self._evict(evictable[0])
+        if free_bytes()[main] < needed:
+            yield from self.in_use.wait_for_stopped()
+            free_memory()
 
     def _evict(self, key: Key) -> None:
         del self._loaded[key]

@@ -14,7 +14,7 @@ from engine.core.progress import run_to_end, with_progress
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import InsufficientMemoryError
 from engine.models.loading.registry import REGISTERED
-from engine.serve.memory_budget import present_devices, spec_run_bytes
+from engine.serve.memory_budget import InUse, present_devices, spec_run_bytes
 from engine.serve.model_pool import MAX_LOADED, ModelPool
 from engine.serve.session import Session
 from tests.engine.models.loading.test_placement import collect
@@ -153,6 +153,37 @@ def test_no_model_is_evicted_in_vain_for_a_decoder(pool, memory):
     with pytest.raises(InsufficientMemoryError):
         run_to_end(pool.load_with_progress(causal, tokens=4))
     assert loaded(pool) == ["b"]
+
+
+def test_a_model_is_loaded_once_a_run_that_was_stopped_has_freed_its_own(
+    pool, memory, monkeypatch
+):
+    """A paused run is stopped when its visitor starts another one, which finds the lock free."""
+
+    def collect_garbage():
+        memory["bytes"] = int(WEIGHTS * (0.9 if pool.in_use._runs else 1.9))
+
+    control = Control()
+    pool.load(spec_of("a"))
+    pool.in_use.add("run", control, [spec_of("a")])
+    control.stop()
+    memory["bytes"] = int(WEIGHTS * 1.9)
+    monkeypatch.setattr(engine.serve.model_pool, "free_memory", collect_garbage)
+    monkeypatch.setattr("engine.serve.memory_budget.POLL", 0.0)
+    loading = pool.load_with_progress(spec_of("b"), tokens=4)
+    next(loading)
+    assert loaded(pool) == []
+    pool.in_use.remove("run")
+    run_to_end(loading)
+    assert loaded(pool) == ["b"]
+
+
+def test_a_stopped_run_that_does_not_end_is_not_waited_for_longer(monkeypatch):
+    monkeypatch.setattr("engine.serve.memory_budget.MAX_END", 0.0)
+    control, in_use = Control(), InUse()
+    in_use.add("run", control, [SPEC])
+    control.stop()
+    assert list(in_use.wait_for_stopped()) == []
 
 
 def test_a_run_that_is_paused_holds_its_model_until_it_ends(folders, monkeypatch):
