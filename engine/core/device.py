@@ -122,7 +122,7 @@ def peak_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
-        lines = _STATUS.read_text("ascii").splitlines()
+        lines = _STATUS.read_text("ascii", "replace").splitlines()  # the process may have any name
     except OSError:
         return None
     found = next((line for line in lines if line.startswith("VmHWM:")), None)

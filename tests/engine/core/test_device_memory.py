@@ -21,3 +21,10 @@ def test_a_peak_is_remembered_until_it_is_reset():
     assert after - before > 0.9 * BYTES
     reset_peak_memory(CPU)
     assert peak_memory(CPU) < after - 0.5 * BYTES
+
+
+def test_the_name_of_the_process_may_be_any_text(tmp_path, monkeypatch):
+    status = tmp_path / "status"
+    status.write_text("Name:\tpythön\nVmHWM:\t     12 kB\n", "utf-8")
+    monkeypatch.setattr("engine.core.device._STATUS", status)
+    assert peak_memory(CPU) == 12 * 1024
