@@ -102,12 +102,9 @@ class OutcomeBuilder:
         return replace(found, vocabulary=self._vocabulary)
 
 
-def outcome_of(events: Iterable[Event], answer: str | None) -> Outcome:
-    """Run a stream of events to its end and keep its outcome.
-
-    `answer` is the right answer to the prompt, if it is known.
-    """
-    found = OutcomeBuilder(answer)
+def outcome_of(events: Iterable[Event]) -> Outcome:
+    """Run a stream of events to its end and keep its outcome."""
+    found = OutcomeBuilder(None)
     for event in events:
         found.append(event)
     return found.outcome()

@@ -83,7 +83,6 @@ def run_batch(
     journal: Journal,
     environment: Callable[[RunSpec], Mapping[str, Any]],
     control: Control | None = None,
-    recordings: Recordings | None = None,
 ) -> Iterator[Finished]:
     """Run every prompt under every setting, prompt by prompt, so that the settings take turns.
 
@@ -97,9 +96,8 @@ def run_batch(
         journal: the outcomes of an earlier, interrupted batch.
         environment: machine, versions and checkpoint of a spec's run.
         control: Stop.
-        recordings: aggregates, to which each run is added by a second one with the recorder on.
     """
-    events = batch_events(run, settings, prompts, journal, environment, control, recordings)
+    events = batch_events(run, settings, prompts, journal, environment, control)
     return (one for one in events if isinstance(one, Finished))
 
 
@@ -116,6 +114,7 @@ def batch_events(
 ) -> Iterator[Event | Finished | Recorded]:
     """As `run_batch`, with the events of each run before its end.
 
+    `recordings` are aggregates, to which each run is added by a second one with the recorder on.
     `first`: stop after so many prompts; the time that is left is still that of all of them.
     `last` are the prompt and the setting of runs that come after all others.
     """

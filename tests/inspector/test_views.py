@@ -216,7 +216,7 @@ def test_the_answer_is_compared_without_what_follows_it(session, changes):
     traces = collect_traces(session.race(race))
     found, events = compare.summarise(traces, None), {}
     for lane, spec in (("a", race.a), ("b", race.b)):
-        events[lane] = outcome_of(session.run(spec), None)
+        events[lane] = outcome_of(session.run(spec))
         assert compare.answer_ids(traces[lane]) == list(events[lane].ids)
         assert tokens.answer_text(traces[lane]) == events[lane].text
         assert SUFFIX not in events[lane].text

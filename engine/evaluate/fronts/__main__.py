@@ -271,9 +271,9 @@ def _section_name(model: str) -> str:
 def _say_time(session: Session, asked: Sequence[AdviceRequest]) -> None:
     """Print the most time that the runs need, from one run of plain decoding."""
     spec = with_fields(asked[0].plain, {"prompt": asked[0].prompts[0].prompt})
-    outcome_of(session.run(spec), None)  # loads the model
+    outcome_of(session.run(spec))  # loads the model
     start = perf_counter()
-    outcome_of(session.run(spec), None)
+    outcome_of(session.run(spec))
     seconds, runs = perf_counter() - start, sum(map(most_runs, asked))
     print(f"{len(asked)} methods, at most {runs} runs: at most {runs * seconds / 60:.0f} minutes "
           f"if each takes {seconds:.2f} s, as plain decoding does", flush=True)  # fmt: skip
