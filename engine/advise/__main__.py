@@ -34,8 +34,8 @@ from engine.advise.kept import KINDS
 from engine.advise.measuring import Progress
 from engine.advise.report import CARD, advice_document, advice_table
 from engine.advise.request import AdviceRequest
-from engine.advise.service import check_prompts
 from engine.advise.search_space import ALL, named_caches
+from engine.advise.service import check_prompts
 from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt

@@ -145,7 +145,7 @@ class Search(Task):
                 raise ValueError(f"model: plain decoding failed: {event.message}")
         if control.state == "stopped":
             return
-        # Of each cache plain decoding is timed up to twice on every prompt; and it is recorded.
+        # Plain decoding runs up to twice on every prompt for each cache, and in the exact runs.
         plain = 2 * len(self.request.prompts) * (len(self.request.caches) + 1)
         runs = self._most_runs
         longest = (runs + plain) * self._used

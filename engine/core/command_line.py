@@ -13,9 +13,9 @@ from engine.core.tables import update_section
 
 
 class CommandParser(ArgumentParser):
-    """A parser, and its sub-commands', that refuses an empty path: it would be the current folder.
+    """A parser that refuses an empty path, which would be the current folder.
 
-    It applies to every argument of the type Path.
+    So do the parsers of its sub-commands, for every argument of the type Path.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -38,9 +38,9 @@ class EstimateRequest:
 
     `model` is a listed name, one of this machine, or a shape such as `llada:layers=4,d=64`;
     `device` a published GPU or `this`. `prompt_tokens` None: those of the spec's prompt on its own
-    model, as those of its suffix always are; 1, which the estimate says, if that model is not on
-    this machine. `assumptions` may have `tokens_per_forward` and
-    `share`; what they leave out is that of the run `recorded`, or a default.
+    model, as those of its suffix always are; 1 if that model is not on this machine, which the
+    estimate says. `assumptions` may have `tokens_per_forward` and `share`; what they leave out is
+    that of the run `recorded`, or a default.
     """
 
     model: str

@@ -255,7 +255,7 @@ class DriftscopeLM(TemplateLM):
         if not target:
             return [], []
         before, after = self._encode_pair(context, target) if context else ([], [])
-        if not after:  # also if its characters are all in the last token of the context
+        if not after:  # no context, or one whose last token takes in the whole continuation
             before, after = self.tok_encode(context), self.tok_encode(target)
         before = before or [self.prefix_token_id]  # of a context without text
         answer, block = len(after), self.spec.block_length

@@ -16,6 +16,7 @@ from engine.cache.base import RunInfo
 from engine.catalog import make_policy
 from engine.config.spec import RunSpec
 from engine.core.control import Control
+from engine.core.device import free_memory
 from engine.core.progress import ByteProgress
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
@@ -28,6 +29,7 @@ from engine.models.loading.memory_estimate import (
     weights_bytes,
 )
 from engine.record.last_values import quantity_widths
+from engine.trace.schema import MAX_POSITIONS
 
 T = TypeVar("T")
 MAX_END, POLL = 5.0, 0.05  # seconds: longest wait for a stopped run to end, and between two looks
@@ -65,8 +67,16 @@ class InUse:
         runs = list(self._runs.values())
         return [spec for control, specs in runs if control.state in states for spec in specs]
 
-    def wait_for_stopped(self) -> Iterator[ByteProgress]:
-        """Wait until the runs that were stopped have ended, at most MAX_END; yields meanwhile.
+    def retry(self, check: Callable[[], object]) -> Iterator[ByteProgress]:
+        """`check` whether something fits, a second time after `end_stopped` if it does not."""
+        try:
+            check()
+        except InsufficientMemoryError:
+            yield from self.end_stopped()
+            check()
+
+    def end_stopped(self) -> Iterator[ByteProgress]:
+        """Wait, at most MAX_END, until the runs that were stopped have ended; free their memory.
 
         A paused run that is stopped in favour of another one may still hold its model for a moment
         when the other one computes.
@@ -74,9 +84,10 @@ class InUse:
         last = time.monotonic() + MAX_END
         while any(control.state == "stopped" for control, _ in list(self._runs.values())):
             if time.monotonic() >= last:
-                return
+                break
             yield ByteProgress(0, 0)
             time.sleep(POLL)
+        free_memory()
 
 
 def plan_memory(
@@ -115,7 +126,7 @@ def plan_beside_paused(
 def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
     """Bytes of a spec's activations, caches, logits and recorder; guidance doubles the batch.
 
-    Raises ValueError naming the field of the narrowing that does not fit the run.
+    Raises ValueError naming `record_layers` if the model has fewer layers.
     """
     suffix = len(spec.suffix.encode())  # at most as many tokens
     run = RunInfo(
@@ -139,7 +150,7 @@ def _recorder_bytes(spec: RunSpec, run: RunInfo) -> int:
     if spec.record not in ("layers", "probe"):
         return 0
     info, widths = run.info, quantity_widths(run.info)
-    cells = spec.narrowing.cells(info.layers, run.length, run.answer_length, run.suffix_length)
+    cells = spec.narrowing.cells(info.layers, MAX_POSITIONS, run.answer_length, run.suffix_length)
     last = len(cells.layers) * sum(widths[i] for i in cells.quantities)
     computed = info.layers * sum(widths)
     copies = 1 if spec.record == "layers" else 2

@@ -27,7 +27,6 @@ from engine.models.loading.memory_estimate import (
     active_parameters,
     check_fits,
     dtype_of,
-    fits,
     free_bytes,
     main_device,
     needed_bytes,
@@ -181,10 +180,8 @@ class ModelPool:
             more = self._more_bytes(spec, tokens)
             return None if info is None else plan_memory(spec, info, tokens, free, more)
 
-        free = later = self._free_after_eviction(spec)
-        if self.in_use.specs(paused=True):
-            later = self._free_without([spec], [_key(spec)])
-        return plan_beside_paused(plan, free, later)
+        later = self._free_without([spec], spec)
+        return plan_beside_paused(plan, self._free_after_eviction(spec), later)
 
     def fetch(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
         """Download the models that a spec needs, if they are not on disk.
@@ -236,7 +233,9 @@ class ModelPool:
         """
         if decodes_causally(spec):
             keep = [spec, *self.in_use.specs()]
-            self.guiders.decoder_budget(spec, tokens, self._free_without(keep))
+            yield from self.in_use.retry(
+                lambda: self.guiders.decoder_budget(spec, tokens, self._free_without(keep))
+            )
             yield from self._make_room(spec.device, self.guiders.decoder_bytes(spec, tokens), keep)
             return (yield from self.guiders.load_decoder(spec))
         return (yield from self._load(spec, tokens))
@@ -331,11 +330,15 @@ class ModelPool:
 
     def _free_after_eviction(self, spec: RunSpec) -> dict[str, int]:
         """Bytes free by device at a spec's turn: models freed, but not those of paused runs."""
-        return self._free_without([spec, *self.in_use.specs(paused=True)], [_key(spec)])
+        return self._free_without([spec, *self.in_use.specs(paused=True)], spec)
 
-    def _free_without(self, keep: Collection[RunSpec], own: Collection[Key] = ()) -> dict[str, int]:
-        """Bytes free by device once `own` and evictable models but those of `keep` are freed."""
-        freed = {*own, *self._evictable(keep)}
+    def _free_without(
+        self, keep: Collection[RunSpec], own: RunSpec | None = None
+    ) -> dict[str, int]:
+        """Bytes free by device without evictable models but those of `keep`, and without `own`."""
+        freed = set(self._evictable(keep))
+        if own is not None and not decodes_causally(own):
+            freed.add(_key(own))
         found = [one for key, one in list(self._loaded.items()) if key in freed]
         parts = [part for one in found for part in (one.adapter, one.vision) if part is not None]
         held = held_bytes([*parts, *self.guiders.unused(keep)])
@@ -346,10 +349,9 @@ class ModelPool:
     ) -> Iterator[ByteProgress]:
         """Evict models until that of `spec` fits, none in vain; else InsufficientMemoryError."""
         dtype, main = dtype_of(spec), main_device(spec.device, free_bytes())
-        if not fits(info, dtype, spec.device, run, self._free_without(keep)):
-            yield from self.in_use.wait_for_stopped()
-            free_memory()  # that of runs which have ended
-            check_fits(info, dtype, spec.device, run, self._free_without(keep))
+        yield from self.in_use.retry(
+            lambda: check_fits(info, dtype, spec.device, run, self._free_without(keep))
+        )
         while len(evictable := self._evictable(keep)) >= MAX_LOADED:
             self._evict(evictable[0])
         yield from self._make_room(main, needed_bytes(info, dtype, main, run), keep)
@@ -362,11 +364,10 @@ class ModelPool:
         main = main_device(device, free_bytes())
         if free_bytes()[main] < needed:
             self.guiders.evict_unused(keep)
+            if free_bytes()[main] < needed:
+                yield from self.in_use.end_stopped()
         while free_bytes()[main] < needed and (evictable := self._evictable(keep)):
             self._evict(evictable[0])
-        if free_bytes()[main] < needed:
-            yield from self.in_use.wait_for_stopped()
-            free_memory()
 
     def _evict(self, key: Key) -> None:
         del self._loaded[key]

@@ -41,7 +41,7 @@ class Tally:
     """Sums over the steps of a run of `length` rows; times are milliseconds of the engine alone.
 
     `revealed` [batch, length] int32 is the last step that committed each position, -1 if none did;
-    `fills` counts the steps that only fill a cache, and `ms_so_far[i]` is the time of the first i.
+    `fills` of the `steps` only fill a cache; `ms_so_far[i]` is the time of the first i steps.
     """
 
     length: int

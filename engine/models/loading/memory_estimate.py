@@ -150,7 +150,10 @@ def free_bytes() -> dict[str, int]:
 
 
 def _gpu_free_bytes(gpu: int) -> int:
-    """Free bytes of a GPU, with those that `torch.cuda.empty_cache` would give back to it."""
+    """Free bytes of a GPU, with those that torch's allocator keeps in unused segments.
+
+    The pools of captured forwards are counted too, though they stay until their run has ended.
+    """
     free, stats = torch.cuda.mem_get_info(gpu)[0], torch.cuda.memory_stats(gpu)
     reserved, *used = (
         stats.get(f"{name}_bytes.all.current", 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.cache.base import CachePolicy, StepView
@@ -152,8 +151,10 @@ class Guided(Unmasker):
         if self.fallback == "dlm":
             return None
         assert candidates.logits is not None, "guided unmaskers get logits"
-        own = upcast(candidates.logits).softmax(-1).gather(-1, ids[..., None])[..., 0]
-        return torch.where(ids == candidates.ids, candidates.confidence, own)
+        other, own = ids != candidates.ids, candidates.confidence.clone()  # few are others
+        rows = upcast(candidates.logits[other]).softmax(-1)
+        own[other] = rows.gather(-1, ids[other][:, None])[:, 0].to(own)
+        return own
 
     def _drafts(
         self, candidates: Candidates, view: StepView

@@ -36,7 +36,7 @@ def test_the_methods_of_another_engine_are_not_known():
     request = EstimateRequest(SHAPE, "h100", 7, recorded=trace_of(read_run(document), Numbering()))
     models = SimpleNamespace(prompt=lambda spec: None, suffix_tokens=lambda spec: 0)
     for changes in ({"unmasker": "threshold"}, {"cache": "d2_cache"}):
-        with pytest.raises(ValueError, match="^recorded: another engine decoded the run"):
+        with pytest.raises(ValueError, match=r"^recorded: another engine decoded the run"):
             estimate_spec(models, replace(SPEC, **changes), request)
     assert estimate_spec(models, SPEC, request)["exact"], "nothing is taken from the run"
 

@@ -55,3 +55,9 @@ def test_the_values_of_a_probe_are_planned(session, monkeypatch):
 @pytest.mark.parametrize("record", ["off", "steps"])
 def test_levels_without_values_of_layers_need_nothing_more(session, record):
     assert planned(session, replace(PLAIN, record=record)) == 0
+
+
+def test_recorded_positions_beyond_the_prompt_known_so_far_do_not_matter(session):
+    info, spec = session._models.info("micro"), replace(PLAIN, record="layers")
+    few = replace(spec, record_positions="900-999")
+    assert spec_run_bytes(few, info, 1) == spec_run_bytes(spec, info, 1)

@@ -227,18 +227,20 @@ def test_masks_behind_a_stop_are_no_newest_tokens():
     """The second step after the stop, and all later ones, do not compute every row behind it."""
     spec = d2(k=2, block_length=16, gen_length=16, steps=16)
     model, tap, seen = model_of("mha"), LogitTap(), {}
-    for number, event in enumerate(run(model, spec).events):
+    for event in run(model, spec).events:
         place = int(event.positions[0])
         before = sum(position < place for position in seen)
         behind = sum(position > place for position in seen)
         if place - P - before > 4 and T - place - 1 - behind > 4:
             break
         seen[place] = int(event.ids[0])
+    else:
+        pytest.fail("no step has enough masks on both sides")
     token = int(event.ids[0])
     assert token not in seen.values()
     job = replace(micro_job(model, spec, recorder=tap), stops=((token,),))
     list(denoise(Denoiser(job)))
-    later = tap.steps[number + 2 :]
+    later = tap.steps[event.step + 2 :]
     assert later
     for _, plan, *_ in later:
         assert not fed(plan)[0, place + 2 :].all()
