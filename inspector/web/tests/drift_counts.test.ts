@@ -159,7 +159,13 @@ test("shares are of the rows that a step attends to", () => {
 
 test("a step that attends to no row of the choice has no share", () => {
   const found = counts(V, null, { answer: true, sight: [4, 2, 4] }).recomputed();
-  assert.deepEqual([found?.layers, found?.steps], [[0.5, 0.5], [1, null, 0.5]]);
+  assert.deepEqual(
+    [found?.layers, found?.steps],
+    [
+      [0.5, 0.5],
+      [1, null, 0.5],
+    ],
+  );
 });
 
 test("with a budget, the shares of a layer are of the steps without a refresh", () => {

@@ -25,6 +25,8 @@ function shown(...layers: Answer[]): unknown[] {
     figure: { value: () => figure },
     block: { value: () => ({ textContent: "" }) },
     cursor: { value: { lane: "b" } },
+    frame: { value: { layers: 2 } },
+    spot: { value: { layer: 0 } },
     slice: { value: ({ layer }: Query) => layers[Number(layer)] },
   }) as Panel;
   const scene = { panel, data: { bounded: true }, frame: { layers: 2 }, probe: 0, layer: 0 };

@@ -28,7 +28,10 @@ test("what is rounded up to the next form is in that form", () => {
     "999 ms",
     "1.00 s",
   ]);
-  assert.deepEqual([0.0994, 0.0997].map((share) => percent(share)), ["9.9 %", "10 %"]);
+  assert.deepEqual(
+    [0.0994, 0.0997].map((share) => percent(share)),
+    ["9.9 %", "10 %"],
+  );
 });
 
 test("a number of an imported file may be smaller than any format", () => {

@@ -29,11 +29,7 @@ const VERDICT_POINTS: readonly {
 ];
 
 /** Show a chart over the steps of the run. */
-function showSteps(
-  panel: Panel,
-  figure: string,
-  chart: Omit<PlotSpec, "x" | "at" | "pick">,
-): void {
+function showSteps(panel: Panel, figure: string, chart: Omit<PlotSpec, "x" | "at" | "pick">): void {
   const { frame, spot } = panel;
   panel.figure(figure).show({
     x: stepAxis(frame.steps, frame.first),
