@@ -131,9 +131,12 @@ def read_race(paths: Iterable[str | Path], limit: int = MAX_BYTES) -> RaceRecord
             record.recorded[lane] = _checked(_recording(recorded[path.stem], limit))
             _check_same(lane, record.traces[lane], record.recorded[lane])
     if (taken := record.nbytes()) > MOST_MEMORY * limit:
+        remedy = "shorten the texts in it"
+        if len(files) > 1:
+            remedy = "import one run alone, without its -recorded file"
         raise ValueError(
             f"trace: the runs take {taken // 1_000_000} MB of memory, more than "
-            f"{MOST_MEMORY * limit // 1_000_000}; import one run alone, without its -recorded file"
+            f"{MOST_MEMORY * limit // 1_000_000}; {remedy}"
         )
     return record
 

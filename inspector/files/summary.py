@@ -50,8 +50,9 @@ def _lane(trace: Trace) -> dict[str, Any]:
 def _accuracy(found: Mapping[str, Any], place: int, expected: str | None) -> dict[str, Any]:
     """The answer of a lane and whether it is right; a number is one, also below 0."""
     number = None if expected is None else number_of(expected)
+    answer = found["numbers"][place]  # a text if it is too large for a browser
     return {
-        "answer": found["numbers"][place],
+        "answer": None if answer is None else int(answer),
         "expected": expected if number is None else number,
         "right": _flag(found["right"][place]),
     }

@@ -120,7 +120,7 @@ def test_a_small_file_that_takes_much_memory_is_refused(traces, tmp_path):
     """Empty lists have three bytes each in a file, and sixty in memory."""
     limit, path = 2_000_000, tmp_path / "a.npz"
     traces["a"].meta["extra"] = [[] for _ in range(200_000)]
-    traces["a"].save(path, limit)
+    traces["a"].save(path)
     with pytest.raises(ValueError, match=r"^trace: the runs take 1\d MB of memory, more than 10;"):
         read_race([path], limit)
 

@@ -109,7 +109,7 @@ def test_every_input_is_labelled(demo):
 def test_a_page_that_may_keep_nothing_can_be_loaded(whole):
     """A browser may give no storage to a page within that of another site: reading it throws."""
     scripts = [str(fn.js) for fn in whole.fns.values() if "Storage" in str(fn.js)]
-    assert len(scripts) >= 6, "of two tabs: kept by two keys, shown again, and the task"
+    assert len(scripts) == 8, "of two tabs: kept by two keys, shown again, and the task"
     for script in scripts:
         assert script.index("try") < script.index("Storage") < script.index("catch")
 

@@ -87,7 +87,7 @@ def test_reasons_hold_the_knobs_of_the_run_and_its_method(session, recorded):
     caches = session.catalog()["caches"]
     found = why(recorded("dllm_cache", prompt_interval=10), caches)
     assert any("the prompt is refreshed every 10 steps" in text for text in texts(found))
-    assert any("the whole answer is refreshed every 5 steps" in text for text in texts(found))
+    assert any("the whole answer is refreshed[ every 5 steps]" in text for text in texts(found))
     assert not any("random" in text or "its K" in text for text in texts(found))
     found = why(recorded("dllm_cache", selector="random"), caches)
     assert any("drawn at random" in text for text in texts(found))

@@ -8,7 +8,7 @@ test("progress is announced every ten seconds, and the end at once", (t) => {
   let [state, words, now] = ["running", "1 of 40", 5000];
   const announcer = new Announcer(
     box,
-    () => taskNews(state, words),
+    () => taskNews(state, () => words),
     () => now,
   );
   const pass = (ms: number): void => {

@@ -28,7 +28,7 @@ export class AdvicePart {
     this.root = part(component.element, "[data-advice]");
     this.focus = new Focus(this.root, taskKeys("advice"));
     this.announcer = new Announcer(this.find("spoken"), () =>
-      taskNews(this.progress?.state ?? "", this.find("state").textContent),
+      taskNews(this.progress?.state ?? "", () => this.find("state").textContent),
     );
     this.find("front").append(this.figure.root);
     this.find("race-chosen").addEventListener("click", () => {

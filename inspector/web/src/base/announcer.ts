@@ -11,13 +11,14 @@ export interface News {
   lasting: boolean;
   /** Whether nothing follows, so that it is said at once. */
   over: boolean;
-  words: string;
+  /** Makes the words, once they are said. */
+  words: () => string;
 }
 
-/** The news of a task of the server in a state, of which the page says `words`. */
-export function taskNews(state: string, words: string | null): News {
+/** The news of a task of the server in a state, of which the page says `words()`. */
+export function taskNews(state: string, words: () => string | null): News {
   const lasting = ["new", "running"].includes(state);
-  return { state, lasting, over: !lasting, words: words ?? "" };
+  return { state, lasting, over: !lasting, words: () => words() ?? "" };
 }
 
 /** Tells screen readers how something stands, in a live region, as rarely as they can follow. */
@@ -44,6 +45,6 @@ export class Announcer {
     }
     this.spokeAt = this.now();
     this.state = state;
-    write(this.box, words);
+    write(this.box, words());
   }
 }

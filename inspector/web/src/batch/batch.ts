@@ -51,7 +51,7 @@ export class Batch {
     this.root = part(component.element, "[data-batch]");
     this.focus = new Focus(this.root, taskKeys("batch"));
     this.announcer = new Announcer(this.find("spoken"), () =>
-      taskNews(this.progress?.state ?? "", this.find("state").textContent),
+      taskNews(this.progress?.state ?? "", () => this.find("state").textContent),
     );
     this.find("agreement").append(this.agreement.root);
     this.fillChoices();

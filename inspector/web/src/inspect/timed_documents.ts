@@ -6,7 +6,7 @@ import type { Ask } from "./inspector_options.ts";
 type Document = Record<string, unknown>;
 
 const PAUSE_MS = 3000; // after a request that failed
-const UNREAD = "This could not be read from the server. It is asked for again in a few seconds.";
+const UNREAD = "This could not be read from the server.";
 
 /** Documents by lane and name that were asked for. One that could not be read is not kept. */
 export class TimedDocuments {

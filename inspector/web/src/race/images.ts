@@ -94,9 +94,11 @@ export class ImageStrips {
 
   private grids(image: ImageMessage, index: number): HTMLElement[] {
     const said = make("p", "ds-strip-said", "Point at a patch, or move to it with the arrow keys.");
+    said.setAttribute("aria-live", "off");
     const say: Say = (text, aloud) => {
       said.setAttribute("aria-live", aloud ? "polite" : "off");
-      write(said, text);
+      if (aloud) said.textContent = text;
+      else write(said, text);
     };
     const boxes = gridsOf(image).map((grid) => {
       const figure = make("figure", "ds-strip-grid");

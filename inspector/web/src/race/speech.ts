@@ -34,7 +34,7 @@ export class Speech {
 
   private news(): News {
     const { state, live } = this.store;
-    return { state, lasting: LASTING.includes(state), over: !live, words: this.words() };
+    return { state, lasting: LASTING.includes(state), over: !live, words: () => this.words() };
   }
 
   private words(): string {

@@ -167,7 +167,7 @@ function drawSentence(
   const { steps, positions, layers } = panel.frame;
   // The rows of all positions, recorded or not, but those of the first step, which have no drift.
   const most = (Math.ceil(steps / every) - 1) * positions * (layer === null ? layers : 1);
-  const which = every > 1 ? `, in one of ${every} steps` : "";
+  const which = every > 1 ? `, in one step out of ${every}` : "";
   const parts = [`${plural(rows, "row")} of ${whereWords(layer)} counted${which}.`];
   for (const pair of chosen) {
     const names = `${nameOf(pair.first)} against ${QUANTITY_NAMES[pair.second]}`;
