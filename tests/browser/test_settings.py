@@ -5,7 +5,7 @@ import re
 import pytest
 
 from engine.trace.trace import Trace
-from tests.support.looking import take_back
+from tests.support.looking import open_files, take_back
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -22,7 +22,7 @@ def own(app, lasting_page):
 def other(app, lasting_page):
     """A page with the files open, to bring some in."""
     race = lasting_page().open(app.url)
-    race.page.locator("#ds-files > button").click()
+    open_files(race)
     return race
 
 

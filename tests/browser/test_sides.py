@@ -122,6 +122,8 @@ def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, shipped, tm
     drawn(viewer)
     assert strip.locator("rect").count() == 2
     check_groups(viewer)
+    for view in ("drift", "similarity"):  # as the next module expects them
+        choose(viewer, view, "one")
 
 
 def check_groups(viewer):

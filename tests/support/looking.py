@@ -83,13 +83,23 @@ def bring_once(race: Any, lanes: Mapping[str, Trace], folder: Path, known: set[s
 
 def bring_files(race: Any, paths: Sequence[Path]) -> None:
     """Import files into an open page, which may show imported ones before."""
-    files, before = race.page.locator("#ds-import"), race.data("run")
-    if not files.is_visible():
-        race.page.locator("#ds-files > button").click()
-    files.wait_for()
+    files, before = open_files(race), race.data("run")
     take_back(race)
     files.locator("input[type=file]").set_input_files(paths)
     race.page.locator(f'#ds-race .ds[data-state=imported]:not([data-run="{before}"])').wait_for()
+
+
+def open_files(race: Any) -> Any:
+    """Open the files, and return the field of imports.
+
+    Gradio writes the fields of a page that just came once more, and closes what was opened before.
+    """
+    race.settled()
+    files = race.page.locator("#ds-import")
+    if not files.is_visible():
+        race.page.locator("#ds-files > button").click()
+    files.wait_for()
+    return files
 
 
 def take_back(race: Any) -> None:
