@@ -177,9 +177,7 @@ def main() -> None:
     from engine.serve.fair_queue import RunLock
     from inspector.page.layout import build, launch_options
 
-    # No later collection looks through the modules, which would delay a step that is timed. Models
-    # are loaded after this: an adapter refers to itself, so an evicted one has to be collected.
-    gc.freeze()
+    gc.freeze()  # no collection looks through the modules, which would delay a step that is timed
     gc.enable()
     torch.set_num_threads(best_threads())
     session = make_session(settings)
@@ -194,6 +192,8 @@ def main() -> None:
         signal.signal(number, partial(end, page.stop_runs))
     try:
         page.launch(prevent_thread_lock=True, **launch_options(page))
+        if not loaded:  # else a preloaded model that is evicted, which refers to itself, would stay
+            gc.freeze()
         while page.is_running:
             time.sleep(1)  # a signal ends it at once
     except KeyboardInterrupt:

@@ -42,7 +42,8 @@ def test_a_folder_of_uploads_that_another_user_made_is_refused(tmp_path, monkeyp
         app.keep_uploads_apart({})
 
 
-def test_nothing_is_frozen_once_models_are_loaded(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("loaded", "after"), [([], ["freeze"]), (["big"], [])])
+def test_nothing_is_frozen_once_models_are_preloaded(monkeypatch, tmp_path, loaded, after):
     """What is frozen is never collected, and an evicted model is in a cycle of references."""
     done, session = [], SimpleNamespace(queue=FairQueue())
     page = SimpleNamespace(
@@ -50,7 +51,7 @@ def test_nothing_is_frozen_once_models_are_loaded(monkeypatch, tmp_path):
     )
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
-    monkeypatch.setattr(app, "preload", lambda *given: done.append("preload") or [])
+    monkeypatch.setattr(app, "preload", lambda *given: done.append("preload") or loaded)
     for name, made in (("make_session", session), ("load_default", None)):
         monkeypatch.setattr(app, name, lambda *given, made=made: made)
     for name in (
@@ -62,7 +63,7 @@ def test_nothing_is_frozen_once_models_are_loaded(monkeypatch, tmp_path):
     monkeypatch.setattr("inspector.page.layout.build", lambda *given: page)
     monkeypatch.setattr("inspector.page.layout.launch_options", lambda page: {})
     app.main()
-    assert done == ["freeze", "preload", "launch"]
+    assert done == ["freeze", "preload", "launch", *after]
 
 
 def test_what_the_environment_says():
