@@ -262,11 +262,28 @@ class Advisor:
             found.held_back |= {name: one for name, one in measured.items() if one is not None}
             kept = {name for name, one in measured.items() if one and one.may_keep(request.keep)}
             left = [one for one in left if one.name in kept]
-        self.advice.failed = self._measuring.failed(held_back)
+        known, self.advice.failed = self.advice.failed, self._measuring.failed(held_back)
+        changed = self.advice.failed.keys() != known.keys()
+        for one in list(self.advice.caches.values()) if changed else [found]:
+            self._judge(one)
+
+    def _judge(self, found: CacheAdvice) -> None:
+        """Accept and choose settings of a cache by the prompts on which plain decoding never fails.
+
+        It runs anew beside every cache, so it may fail beside one of them only.
+        """
+        advice = self.advice
+        if advice.failed:
+            prompts = [one for one in advice.request.held_back if one.prompt not in advice.failed]
+            measured = {
+                name: self._measuring.measured(one.named, prompts)
+                for name, one in found.held_back.items()
+            }
+            found.held_back |= {name: one for name, one in measured.items() if one is not None}
         accepted = {
             name: (found.origin(name), one.speed_up)
-            for name, (one, kept) in self.advice.tested_on_all(found).items()
-            if kept.accepts(request.keep)
+            for name, (one, kept) in advice.tested_on_all(found).items()
+            if kept.accepts(advice.request.keep)
         }
         found.accepted = frozenset(accepted)
         found.chosen = fastest(accepted)

@@ -23,10 +23,10 @@ def settings_to_judge(document: Row, plain: RunSpec) -> dict[str, RunSpec]:
     """Plain decoding, and the settings of fronts.json to be judged on further problems, by name.
 
     They are those tested on all its problems, without those that keep too little, by the whole
-    interval, on FIRST_TEST problems or more.
+    interval, on FIRST_TEST problems or more. Problems on which plain decoding failed do not count.
     """
-    problems = document["held_out"] + document["further"]
     tested = [one for row in document["methods"] for one in row["held_back"]]
+    problems = max((len(one["right"]) for one in tested), default=0)
     whole = [one for one in tested if len(one["right"]) == problems and one["kept"]]
     left = [
         one for one in whole

@@ -204,6 +204,31 @@ def test_the_front_leaves_out_settings_that_were_tested_on_fewer_prompts(advised
     assert advice.front() == front
 
 
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_prompt_is_left_out_of_all_caches_if_plain_decoding_fails_beside_one(session, failing):
+    """It runs anew beside each of both caches, and fails in one of these two runs."""
+    request, control, runs = advisor_request(caches=("dual", "prefix")), Control(), []
+
+    def run(spec):
+        if spec.prompt == PROMPTS[2].prompt and spec.cache == "none":
+            runs.append(spec)
+            if len(runs) == failing:
+                raise ValueError("memory: it is full")
+        return session.run(spec, control)
+
+    info = session.model_info(BASE.model)
+    own = Advisor(run, session.environment, info, request, Journal(), control)
+    for _ in own.events():
+        pass
+    assert len(runs) == 2
+    assert own.advice.raced == PROMPTS[3]
+    for found in own.advice.caches.values():
+        tested = own.advice.tested_on_all(found)
+        assert tested.keys() == found.held_back.keys()
+        assert {len(one.pairs) for one, _ in tested.values()} == {3}
+        assert found.accepted == {n for n, (_, kept) in tested.items() if kept.accepts(0.1)}
+
+
 def test_settings_that_were_drawn_at_random_count_as_run(advised):
     advice = advised[1]
     (found,) = advice.caches.values()

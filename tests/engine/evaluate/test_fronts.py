@@ -147,6 +147,11 @@ def test_settings_that_clearly_keep_too_little_are_not_judged_further(problems, 
     assert list(settings_to_judge(found, RunSpec())) == [PLAIN, *left]
 
 
+def test_settings_are_judged_further_though_plain_decoding_failed_on_a_problem():
+    found = document() | {"held_out": 5}  # the settings were tested on the four others
+    assert list(settings_to_judge(found, RunSpec())) == [PLAIN, *TIMES]
+
+
 def test_a_setting_that_is_not_judged_further_stays_as_it_was():
     known = solved()
     del known["drawn"]
