@@ -81,9 +81,21 @@ def _views(
 
 def _takes_long(name: str, trace: Trace, room: int) -> bool:
     """Whether a view is not worth its making: minutes of packing, or of counting in layers."""
-    if name == "drift":
-        return trace.arrays()["drift"].nbytes > MOST_PACKED * room
+    if _packed_bytes(name, trace) > MOST_PACKED * room:
+        return True
     return name in BY_LAYER and trace.layers > MOST_LAYERS
+
+
+def _packed_bytes(name: str, trace: Trace) -> int:
+    """Bytes of the cells that a view packs; 0 for a view without cells of every row."""
+    arrays = trace.arrays()
+    if name == "drift":
+        return arrays["drift"].nbytes
+    if name == "queries" and len(arrays["drift"]):
+        return trace.steps * trace.layers * len(arrays["canvas"])
+    if name == "experts":
+        return arrays["expert_changes"].nbytes + arrays["probe_expert_changes"].nbytes
+    return 0
 
 
 def _titled(name: str, lane: str) -> str:

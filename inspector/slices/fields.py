@@ -36,6 +36,10 @@ class Fields:
         self._read.append(name)
         return name in self._given
 
+    def reads(self, name: str) -> bool:
+        """Whether the slice looked for a parameter, given or not."""
+        return name in self._read
+
     def whole(self, name: str, low: int, end: int, default: int | None = None) -> int:
         """A whole number in [low, end); a parameter without a default is required."""
         if not self.has(name) and default is not None:

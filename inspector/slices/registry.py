@@ -80,8 +80,17 @@ def cut(
     size = sum(array.nbytes for array in found.arrays.values())
     message = encoded(found) if size <= MAX_MESSAGE else b""
     if not message or len(message) > MAX_MESSAGE:
-        raise SliceError(
-            "step_to", f"the slice has {size / 1e6:.1f} MB, more than {MAX_MESSAGE // 10**6}; ask "
-            "for a window of fewer steps, or for one quantity", 413,
-        )  # fmt: skip
+        raise _too_large(fields, size)
     return message
+
+
+def _too_large(fields: Fields, size: int) -> SliceError:
+    """The refusal of a slice of `size` bytes, with a remedy that the slice has."""
+    field, remedy = "part", "this part has no windows of steps, so ask for another one"
+    if fields.reads("height"):
+        field, remedy = "height", "ask for fewer rows or columns"
+    elif fields.reads("step_to"):
+        field, remedy = "step_to", "ask for a window of fewer steps"
+        remedy += ", or for one quantity" if fields.reads("quantity") else ""
+    said = f"the slice has {size / 1e6:.1f} MB, more than {MAX_MESSAGE // 10**6}; {remedy}"
+    return SliceError(field, said, 413)

@@ -5,11 +5,13 @@ import copy
 import hashlib
 import json
 import re
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from inspector import static_files
-from inspector.files.replay import replay_page
+from inspector.files.replay import MOST_PACKED, _takes_long, replay_page
 from inspector.page_data import messages
 from inspector.run_store import RaceRecord
 from inspector.views import registry
@@ -93,7 +95,7 @@ def test_what_is_too_large_is_left_out_and_said(record):
 
 @pytest.mark.parametrize(
     ("limit", "names"),
-    [("MOST_PACKED", ["drift"]), ("MOST_LAYERS", ["queries", "error", "scatter"])],
+    [("MOST_PACKED", ["drift", "queries"]), ("MOST_LAYERS", ["queries", "error", "scatter"])],
 )
 def test_views_that_take_minutes_are_left_out_without_making_them(
     record, monkeypatch, limit, names
@@ -108,3 +110,12 @@ def test_views_that_take_minutes_are_left_out_without_making_them(
     assert set(registry.VIEWS) - set(data_of(page)["views"]["a"]) == set(names)
     said = ", ".join(f"{name} of lane A" for name in names)
     assert f"Left out, to keep the file under 8 MB and quick to make: {said}." in page
+
+
+@pytest.mark.parametrize(("steps", "long"), [(MOST_PACKED, False), (MOST_PACKED + 1, True)])
+def test_changes_of_experts_are_left_out_if_packing_them_takes_long(steps, long):
+    """Those of the steps and of the probes together, at a byte for each row."""
+    changes = {"expert_changes": steps, "probe_expert_changes": steps}
+    arrays = {name: np.zeros((count, 1, 1, 8), np.uint8) for name, count in changes.items()}
+    trace = SimpleNamespace(layers=1, arrays=lambda: arrays)
+    assert _takes_long("experts", trace, 16) is long

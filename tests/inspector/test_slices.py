@@ -219,6 +219,35 @@ def test_a_slice_that_is_too_large_is_refused(trace, monkeypatch):
     with pytest.raises(SliceError, match="ask for a window of fewer steps") as found:
         cut(trace, "plan", layer=0)
     assert found.value.status == 413
+    assert found.value.field == "step_to"
+
+
+@pytest.mark.parametrize(
+    ("view", "fields", "remedy"),
+    [("schedule", {}, "^part: .* this part has no windows of steps"),
+     ("drift", {"quantity": "v", "layer": 0}, "^height: .* ask for fewer rows or columns")],
+)  # fmt: skip
+def test_a_slice_that_is_too_large_names_only_what_it_takes(
+    trace, monkeypatch, view, fields, remedy
+):
+    monkeypatch.setattr(registry, "MAX_MESSAGE", 100)
+    with pytest.raises(SliceError, match=remedy) as found:
+        cut(trace, view, **fields)
+    assert found.value.status == 413
+
+
+@pytest.mark.parametrize(("view", "each"), [("plan", 4), ("drift", 1)])
+def test_counts_that_no_message_holds_are_refused_before_they_are_made(
+    trace, monkeypatch, view, each
+):
+    fields = {"quantity": "v"} if view == "drift" else {}
+    numbers = trace.steps * trace.layers * each
+    monkeypatch.setattr("inspector.slices.tables.MOST_COUNTS", numbers)
+    cut(trace, view, "counts", **fields)
+    monkeypatch.setattr("inspector.slices.tables.MOST_COUNTS", numbers - 1)
+    with pytest.raises(SliceError, match=r"^This run has too many steps and layers") as found:
+        cut(trace, view, "counts", **fields)
+    assert found.value.status == 404
 
 
 def test_a_snapshot_keeps_what_it_had(events):
