@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.core.files import write_atomically
 from engine.core.tables import markdown_table, percent, percentage
+from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.exam_file import write_exam
 from engine.tiny import corpus
 from engine.tiny.export import (
@@ -90,7 +91,7 @@ def write(folder: Path, exams: list[Path]) -> None:
     title, path = f"# {name}", folder / "README.md"
     if path.exists() and not path.read_bytes().startswith(title.encode() + b"\n"):
         raise ValueError(f"folder: {path} is no card of {name}; move it away")
-    rows = exam_rows(exams, name)
+    rows = exam_rows(exams, folder, name)
     tokens = sum(phase["tokens"] for phase in phases)
     cpu, gpu = training_minutes(phases)
     where = f"{cpu} minutes on a CPU" + (f" and {gpu} on a GPU" if gpu else "")
@@ -128,10 +129,11 @@ def _seeds(phases: list[dict[str, Any]]) -> str:
     return ", ".join(str(seed) for seed in sorted({phase["seed"] for phase in phases}))
 
 
-def exam_rows(files: list[Path], name: str) -> list[dict[str, Any]]:
+def exam_rows(files: list[Path], folder: Path, name: str) -> list[dict[str, Any]]:
     """The rows of the exams in `files`, of the model `name` where a file has several.
 
-    Raises ValueError for a file that cannot be read, or whose last line is no such document.
+    Raises ValueError for a file that cannot be read, whose last line is no such document, or that
+    is of other weights than those in `folder`.
     """
     rows: list[dict[str, Any]] = []
     for file in files:
@@ -140,12 +142,26 @@ def exam_rows(files: list[Path], name: str) -> list[dict[str, Any]]:
             found = list(_rows_of(document, name)) if "tables" in document else document["rows"]
             for row in found:
                 _exam_cells(row)
+            weights = _weights_of(document)
             rows += found
         except OSError as error:
             raise ValueError(f"exams: {file} cannot be read: {error.strerror}") from None
         except (ValueError, LookupError, TypeError):
             raise ValueError(f"exams: {file} must end with the output of --json") from None
+        if weights is not None and weights != Checkpoint(folder).digest():
+            raise ValueError(f"exams: {file} is of another model than {folder}; evaluate this one")
     return rows
+
+
+def _weights_of(document: dict[str, Any]) -> str | None:
+    """The digest of the weights in the output of `evaluate`, "" if it is of several models.
+
+    None for other documents, which name no weights.
+    """
+    if "tables" in document or "environment" not in document:
+        return None
+    models = {row["spec"]["model"] for row in document["rows"]}
+    return str(document["environment"]["checkpoint"]) if len(models) == 1 else ""
 
 
 def _exam_table(found: list[dict[str, Any]]) -> str:

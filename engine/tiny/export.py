@@ -38,10 +38,16 @@ PARAMETERS = {
 
 def training_minutes(phases: list[dict[str, Any]]) -> tuple[int, int]:
     """Minutes of training on a CPU and on a GPU; phases without a device ran on a CPU."""
-    seconds = [0.0, 0.0]
-    for phase in phases:
-        seconds[phase.get("device", "cpu") != "cpu"] += phase["seconds"]
-    return round(seconds[0] / 60), round(seconds[1] / 60)
+    on_gpu = sum(map(gpu_seconds, phases))
+    on_cpu = sum(phase["seconds"] - gpu_seconds(phase) for phase in phases)
+    return round(on_cpu / 60), round(on_gpu / 60)
+
+
+def gpu_seconds(phase: dict[str, Any]) -> float:
+    """Seconds of a phase on a GPU; without that number a phase ran on one device to its end."""
+    whole = phase["seconds"] if phase.get("device", "cpu") != "cpu" else 0.0
+    found: float = phase.get("gpu_seconds", whole)
+    return found
 
 
 def trained_families(phases: list[dict[str, Any]]) -> list[str]:

@@ -44,6 +44,7 @@ from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
 from engine.tiny.states import Recipe
 from engine.tiny.training_state import (
+    continue_on,
     initial_state,
     load_state,
     load_vocabulary,
@@ -141,11 +142,14 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
         if args.stop_phase:
             phases[-1]["steps"] = phases[-1]["step"]
         else:
+            continue_on(phases[-1], args.device)
             return phases[-1]
     if args.sizes[0] > args.sizes[1]:
         raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
     if args.block and args.kind == "causal":
         raise ValueError("--block: a causal network has no blocks; leave it out")
+    if args.block and not args.shift:
+        raise ValueError("--block: no layout has blocks without a shift; add --shift 1")
     shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
     if args.turns < 2 and (shared or args.few_shot > 0):
         raise ValueError(
@@ -157,7 +161,7 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
         "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
         "seed": args.seed + 1000 * len(phases), "lr": args.lr, "matrix_lr": args.matrix_lr,
         "warm": args.warm, "decay": args.decay, "curve": [], "checks": [],
-        "device": args.device, "device_name": device_name(args.device),
+        "device": args.device, "device_name": device_name(args.device), "gpu_seconds": 0.0,
     }  # fmt: skip
     phases.append(phase)
     return phase
@@ -229,6 +233,7 @@ def _steps(
         sums += torch.stack((loss.detach(), right, torch.ones_like(right)))
         now = time.time()
         phase["seconds"] += now - clock
+        phase["gpu_seconds"] += (now - clock) * (args.device != "cpu")
         clock = now
         if phase["step"] % 20 == 0:
             log_progress(args.out, phase, sums.tolist())

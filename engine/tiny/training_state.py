@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from engine.core.device import device_name
 from engine.core.files import atomic_file
 from engine.tiny import export, tokenizer
 from engine.tiny.network import Network, NetworkShape
@@ -79,6 +80,14 @@ def _load(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, LookupError, EOFError, UnpicklingError) as error:
         raise ValueError(f"{path}: damaged, start the run anew ({error})") from None
+
+
+def continue_on(phase: dict[str, Any], device: str) -> None:
+    """Note in an unfinished phase the device on which it goes on, perhaps another one."""
+    phase["gpu_seconds"] = export.gpu_seconds(phase)
+    name, known = device_name(device), phase.get("device_name", "CPU")
+    if name not in known.split(" and "):
+        phase["device_name"] = f"{known} and {name}"
 
 
 def initial_state(out: Path, init: Path | None, seed: int, vocabulary: str) -> dict[str, Any]:

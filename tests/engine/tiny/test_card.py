@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
+from engine.models.loading.checkpoint import Checkpoint
 from engine.tiny import card
 from engine.tiny.train import main
 from tests.support.micro import ROOT
@@ -65,6 +67,31 @@ def test_a_card_rejects_a_file_without_exam_results(tmp_path, text):
     (tmp_path / "exam.json").unlink()
     with pytest.raises(SystemExit, match=r"error: exams: .* cannot be read: No such file"):
         main(["card", *words])
+
+
+def evaluated(folder, *models, **environment):
+    """A file with the output of `evaluate` for settings of models; returns its path."""
+    row = {"family": "balance", "problems": 9, "correct": 5, "accuracy": 0.5, "standard_error": 0.1}
+    specs = [RunSpec(model=model).to_dict() for model in models]
+    rows = [row | {"spec": spec} for spec in specs]
+    path = folder / "evaluated.json"
+    path.write_text(json.dumps({"environment": environment, "rows": rows}) + "\n")
+    return str(path)
+
+
+def test_a_card_rejects_an_exam_of_other_weights(tmp_path):
+    copy_model(tmp_path)
+    weights = "model.safetensors"
+    shutil.copy(ROOT / "assets" / "models" / "tiny-llada" / weights, tmp_path)
+    own = Checkpoint(tmp_path).digest()
+    words = ("card", "--folder", str(tmp_path), "--exams")
+    for models, checkpoint in ((["model"], "0" * 16), (["model", "tiny-dream"], own)):
+        exams = evaluated(tmp_path, *models, checkpoint=checkpoint)
+        with pytest.raises(SystemExit, match=r"^error: exams: .* is of another model than "):
+            main([*words, exams])
+        assert not (tmp_path / "README.md").exists()
+    main([*words, evaluated(tmp_path, "model", "model", checkpoint=own)])
+    assert (tmp_path / "README.md").read_text("utf-8").count("| Running balance |") == 2
 
 
 def test_a_card_is_not_written_for_a_folder_of_another_model(tmp_path):

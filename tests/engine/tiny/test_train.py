@@ -15,6 +15,7 @@ from engine.cache.forward import forward
 from engine.cache.methods.none import NoCache
 from engine.cache.store import ActivationStore
 from engine.config.spec import RunSpec
+from engine.core.device import cpu_name
 from engine.core.rows import ALL
 from engine.models.tokenizer import Tokenizer as EngineTokenizer
 from engine.serve.model_pool import ModelPool
@@ -63,6 +64,23 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path):
     train("run", "--kind", "causal", "--steps", "2", "--out", str(twice), *SMALL)
     for name, tensor in weights_of(twice).items():
         torch.testing.assert_close(tensor, state["model"][name], atol=1e-5, rtol=1e-4)
+
+
+def test_a_phase_that_goes_on_on_another_device_has_the_minutes_of_both(tmp_path):
+    words = ("run", "--kind", "causal", "--steps", "1", "--out", str(tmp_path), *SMALL)
+    train(*words)
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    phase = state["phases"][-1]
+    assert (phase["gpu_seconds"], phase["device_name"]) == (0, cpu_name())
+    del phase["gpu_seconds"]  # as of a phase that an earlier version began
+    phase |= {"steps": 2, "seconds": 600.0, "device": "cuda", "device_name": "a GPU"}
+    torch.save(state, tmp_path / "state.pt")
+    train(*words)
+    (phase,) = torch.load(tmp_path / "state.pt", weights_only=True)["phases"]
+    assert phase["gpu_seconds"] == 600 < phase["seconds"]
+    assert phase["device_name"] == f"a GPU and {cpu_name()}"
+    phase["seconds"] = 660.0
+    assert export.training_minutes([phase]) == (1, 10)
 
 
 def test_rows_that_were_logged_after_the_saved_step_are_logged_again(tmp_path):
@@ -312,6 +330,12 @@ def test_a_causal_network_has_no_blocks(tmp_path):
     """No layout takes it: neither Qwen2's, which has no blocks, nor Fast-dLLM v2's."""
     with pytest.raises(SystemExit, match=r"^error: --block: a causal network has no blocks"):
         train("run", "--out", str(tmp_path), "--kind", "causal", "--block", "16")
+
+
+def test_a_network_with_blocks_needs_a_shift(tmp_path):
+    """Fast-dLLM v2's layout, the only one with blocks, predicts a position by the row before it."""
+    with pytest.raises(SystemExit, match=r"^error: --block: .* add --shift 1"):
+        train("run", "--out", str(tmp_path), "--block", "16")
 
 
 @pytest.mark.parametrize("words", [("--few-shot", "1"), ("--families", "lookup")])
