@@ -58,7 +58,7 @@ def rows() -> Iterator[Sequence[str]]:
                 gigabytes(spec_run_bytes(spec, info, TOKENS)), gigabytes(cached), gigabytes(needed),
                 "yes" if needed <= card.memory else "no", f"{1e3 * forward:.0f}",
                 f"{run_seconds(card, spec, info, plan):.0f}",
-                f"{start_seconds(info, dtype):.0f}" if zero else "",
+                f"{start_seconds(spec, info):.0f}" if zero else "",
             )  # fmt: skip
 
 

@@ -65,6 +65,8 @@ def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int
 def run_seconds(gpu: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any]) -> float:
     """The most seconds of a run with this plan (Session.plan), without savings by its cache.
 
+    Those of a guider come on top (`guider_seconds`).
+
     A probed step adds an exact forward and the logit lens of both passes.
     """
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length + plan["suffix_tokens"]
@@ -84,6 +86,21 @@ def lens_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int) -
     return max(read / gpu.bandwidth, spent / gpu.flops(dtype)) / EFFICIENCY
 
 
-def start_seconds(info: ModelInfo, dtype: torch.dtype) -> float:
+def guider_seconds(
+    gpu: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any], draft: int
+) -> float:
+    """The most seconds that a guider of these sizes adds to a run with this plan.
+
+    It is loaded, reads the prompt, and then reads drafts of up to `draft` tokens: one in each step,
+    and another one after each that is accepted in full. A draft lies in a block.
+    """
+    dtype = dtype_of(spec)
+    prompt = forward_seconds(gpu, info, dtype, plan["prompt_tokens"] or 1)
+    reads = plan["max_forwards"] + spec.gen_length // draft
+    one = forward_seconds(gpu, info, dtype, spec.block_length)
+    return weights_bytes(info, dtype) / UPLOAD_BANDWIDTH + prompt + reads * one
+
+
+def start_seconds(spec: RunSpec, info: ModelInfo) -> float:
     """Seconds until a new worker of a shared GPU holds a model."""
-    return WORKER_SECONDS + weights_bytes(info, dtype) / UPLOAD_BANDWIDTH
+    return WORKER_SECONDS + weights_bytes(info, dtype_of(spec)) / UPLOAD_BANDWIDTH

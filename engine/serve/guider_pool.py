@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from engine.config.spec import RunSpec
 from engine.core.device import free_memory
 from engine.core.files import ASSETS
 from engine.core.progress import ByteProgress
+from engine.estimate.gpu_time import GpuSpec, guider_seconds
 from engine.guider.model import (
     Guider,
     cache_numbers_per_token,
@@ -204,6 +206,20 @@ class GuiderPool:
         match.check(settings)
         guider = self._load(spec, settings.guider, folder)
         return match.run_guider(guider, settings, specs, prompts)
+
+    def seconds(self, gpu: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
+        """The most seconds that a spec's guider adds to a run with this plan on a GPU; computed.
+
+        0 without a guider, and if its sizes are unknown.
+        """
+        settings, folder = self._settings_and_folder(spec)
+        if settings is None or folder is None:
+            return 0.0
+        try:
+            info = _decoder_info(folder)
+        except ValueError:  # of another layout
+            return 0.0
+        return guider_seconds(gpu, spec, info, plan, settings.block)
 
     def digest(self, spec: RunSpec) -> str:
         """What identifies the weights of a spec's guider; empty if it is not on disk."""

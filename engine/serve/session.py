@@ -25,7 +25,6 @@ from engine.generate.branch import BranchPoint, branch_point
 from engine.generate.what_if import what_if
 from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
-from engine.models.loading.memory_estimate import dtype_of
 from engine.serve import environment
 from engine.serve.fair_queue import QUEUE_FULL, FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
@@ -280,7 +279,8 @@ class Session:
         """The most seconds of a run with this plan on a GPU, with a worker's start; computed."""
         info = self._models.run_info(spec)
         assert info is not None, "its models are loaded"
-        return run_seconds(gpu, spec, info, plan) + start_seconds(info, dtype_of(spec))
+        own = run_seconds(gpu, spec, info, plan) + start_seconds(spec, info)
+        return own + self._models.guiders.seconds(gpu, spec, plan)
 
     def problem(self, seed: int, shots: int = 0, family: str | None = None) -> dict[str, Any]:
         """A problem of the embedded corpus with `shots` worked examples, see `tiny.suite`.

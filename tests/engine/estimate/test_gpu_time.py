@@ -9,10 +9,13 @@ from engine.config.spec import RunSpec
 from engine.estimate.gpu_time import (
     EFFICIENCY,
     GPUS,
+    UPLOAD_BANDWIDTH,
     forward_seconds,
+    guider_seconds,
     lens_seconds,
     run_seconds,
 )
+from engine.models.loading.memory_estimate import weights_bytes
 from tests.support.micro import make_info
 
 GPU = GPUS["zero-a10g"]
@@ -53,3 +56,12 @@ def test_the_rows_of_a_suffix_take_time_as_those_of_the_answer():
     assert suffix == run_seconds(
         GPU, spec, LLADA, plan | {"suffix_tokens": 0, "prompt_tokens": 1000}
     )
+
+
+def test_a_guider_reads_the_prompt_and_a_draft_in_each_step_and_after_each_full_one():
+    spec = RunSpec(gen_length=256, block_length=64, steps=256, dtype="bfloat16")
+    plan = {"prompt_tokens": 100, "max_forwards": 256}
+    prompt, draft = (forward_seconds(GPU, LLADA, torch.bfloat16, rows) for rows in (100, 64))
+    loading = weights_bytes(LLADA, torch.bfloat16) / UPLOAD_BANDWIDTH
+    seconds = guider_seconds(GPU, spec, LLADA, plan, 32)
+    assert seconds == pytest.approx(loading + prompt + (256 + 8) * draft)
