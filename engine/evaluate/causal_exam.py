@@ -4,6 +4,7 @@
     python -m engine causal-exam --folder assets/models/tiny-qwen2 --problems 20 --generate
 
 Problems, prompts and scoring are those of `python -m engine evaluate`; so is the row it prints.
+With --json the last line is a document as that of `evaluate`, {"environment", "rows"}.
 --generate decodes each problem with `generate` of transformers as well, in turn, and says how many
 answers are equal token for token and how the times compare.
 """
@@ -26,6 +27,8 @@ from engine.core.tables import percentage
 from engine.evaluate.exam import Questions, evaluate, summarise
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import Guider, load_guider
+from engine.models.loading.checkpoint import Checkpoint
+from engine.serve import environment
 from engine.serve.loaded_model import prompt_ids
 from engine.tiny import corpus
 from engine.tiny.suite import DEFAULT_FAMILY
@@ -146,4 +149,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{row['speed_up']:.2f}x the time"
         )
     if args.json:
-        print(json.dumps({"rows": [row]}))
+        weights = Checkpoint(args.folder).digest()
+        where = environment.describe(exam_spec(args.folder), weights)
+        print(json.dumps({"environment": where, "rows": [row]}))

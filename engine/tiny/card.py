@@ -154,9 +154,9 @@ def exam_rows(files: list[Path], folder: Path, name: str) -> list[dict[str, Any]
 
 
 def _weights_of(document: dict[str, Any]) -> str | None:
-    """The digest of the weights in the output of `evaluate`, "" if it is of several models.
+    """The digest of the weights that an exam is of, "" if it is of several models.
 
-    None for other documents, which name no weights.
+    None for a document that names no weights.
     """
     if "tables" in document or "environment" not in document:
         return None

@@ -303,6 +303,14 @@ def test_the_row_of_the_causal_exam_names_the_model_that_was_examined():
     assert row["spec"]["model"] == row["spec"]["knobs"]["autoregressive.model"] == str(folder)
 
 
+def test_the_causal_exam_names_the_weights_that_were_examined(capsys):
+    folder = ASSETS / "models" / "tiny-qwen2"
+    engine_main(["causal-exam", "--folder", str(folder), "--problems", "1", "--json"])
+    document = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert document["environment"]["checkpoint"] == Checkpoint(folder).digest()
+    assert len(document["rows"]) == 1
+
+
 def test_a_folder_that_cannot_be_read_ends_the_causal_exam_in_one_line():
     with pytest.raises(SystemExit, match=r"^error: .*File name too long"):
         engine_main(["causal-exam", "--folder", "a" * 300, "--problems", "1"])
