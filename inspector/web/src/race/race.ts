@@ -27,6 +27,7 @@ import { Prompt } from "./texts.ts";
 import { TokenCard, type Place } from "./token_card.ts";
 import { describe, type GridEvents } from "./tokens.ts";
 import { Transport } from "./transport.ts";
+import { WholeRace } from "./whole_race.ts";
 
 const UNREAD =
   "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
@@ -48,11 +49,10 @@ export class Race {
   private readonly focus: Focus;
   private readonly speech: Speech;
   private readonly live: LiveSteps;
+  private readonly whole: WholeRace;
   private readonly card: TokenCard;
   private pinned: Place | null = null;
   private pointed: Place | null = null;
-  /** The whole race was asked for, because steps were missing. */
-  private asking = false;
   private queued = false;
   /** When the charts and the inspector were drawn, in milliseconds. */
   private drawnAt = 0;
@@ -97,6 +97,11 @@ export class Race {
       store: this.store,
       ask: (run, a, b) => component.server.news(run, a, b),
       take: (text) => this.takeSteps(text),
+    });
+    this.whole = new WholeRace({
+      store: this.store,
+      ask: (run) => component.server.replay(run),
+      take: (news) => this.takeNews(news),
     });
     this.lanes = {
       a: new LaneView(this.root, "a", this.gridEvents("a"), (at) => this.pinRow("a", at)),
@@ -160,6 +165,7 @@ export class Race {
     document.addEventListener("driftscope-over", () => {
       this.queued = false;
       this.hold(false);
+      if (this.main) void this.whole.end();
     });
     document.addEventListener("driftscope-question", ({ detail }) => {
       if (this.main) this.question = detail;
@@ -372,7 +378,7 @@ export class Race {
     this.draw();
     this.speech.announce();
     if (this.main) tellStanding(standingWords(this.store));
-    if (!whole && !this.asking) await this.takeWhole();
+    if (!whole) await this.whole.complete();
   }
 
   private forget(): void {
@@ -380,15 +386,6 @@ export class Race {
     this.pinned = this.pointed = null;
     this.card.close();
     this.inspector.frames = {}; // those of the new race are read when it is over
-  }
-
-  private async takeWhole(): Promise<void> {
-    this.asking = true;
-    const { store } = this;
-    const answered = await this.component.server.replay(store.newest).catch(() => "");
-    this.asking = false;
-    const news = readJson(answered) as News | null;
-    if (news && store.awaits(news)) await this.takeNews(store.asKnown(news));
   }
 }
 

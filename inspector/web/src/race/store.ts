@@ -96,6 +96,12 @@ export class Store {
     return { ...known, state: this.state, wait: this.wait ?? undefined };
   }
 
+  /** The failure of the run of the last message, whose end was not told. */
+  brokenOff(message: string): News {
+    const run = this.newest;
+    return { run, state: "failed", message, reset: run !== this.run, lanes: {} };
+  }
+
   /** Whether a message tells the end or the recording of a run that is no longer shown. */
   private ofEarlier(news: News): boolean {
     return !news.reset && news.run !== this.run && OVER.includes(news.state);

@@ -1,0 +1,53 @@
+/** The whole race, asked for because messages of the server are missing. */
+import { UNANSWERED } from "../base/component.ts";
+import { readJson } from "../base/json.ts";
+import type { News } from "./messages.ts";
+import type { Store } from "./store.ts";
+
+/** What is said of a run whose messages stopped before its end. */
+export const BROKEN_OFF = "The run broke off, and the server no longer has it. Run it again.";
+
+/** What asking for the whole race needs. */
+export interface WholeRaceOptions {
+  store: Store;
+  ask: (run: string | null) => Promise<string>;
+  /** Take the answer and draw it. */
+  take: (news: News) => Promise<void>;
+}
+
+/** Asks the server for the run of the last message. */
+export class WholeRace {
+  private asking = false;
+
+  constructor(private readonly options: WholeRaceOptions) {}
+
+  /** Add missing steps. Nothing happens if they are asked for already. */
+  async complete(): Promise<void> {
+    if (this.asking) return;
+    this.asking = true;
+    const answered = await this.ask().catch(() => null);
+    this.asking = false;
+    if (answered) await this.answer(answered);
+  }
+
+  /** Take the end of a run whose messages are over. It has failed if the server does not have it. */
+  async end(): Promise<void> {
+    const { store } = this.options;
+    if (!store.live) return;
+    const run = store.newest;
+    const answered = await this.ask().catch(() => null);
+    if (!store.live || store.newest !== run) return;
+    if (answered?.run) return this.answer(answered);
+    await this.options.take(store.brokenOff(answered ? BROKEN_OFF : UNANSWERED));
+  }
+
+  private async ask(): Promise<News | null> {
+    const { store, ask } = this.options;
+    return readJson(await ask(store.newest)) as News | null;
+  }
+
+  private async answer(news: News): Promise<void> {
+    const { store, take } = this.options;
+    if (store.awaits(news)) await take(store.asKnown(news));
+  }
+}

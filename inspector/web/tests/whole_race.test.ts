@@ -1,0 +1,81 @@
+/** What the page asks for when messages of a run are missing. */
+import assert from "node:assert/strict";
+import test from "node:test";
+import { UNANSWERED } from "../src/base/component.ts";
+import type { News } from "../src/race/messages.ts";
+import { Store } from "../src/race/store.ts";
+import { BROKEN_OFF, WholeRace } from "../src/race/whole_race.ts";
+import { finished, raceNews, raceOf, steps } from "./races.ts";
+
+const LACKING: News = { run: null, state: "failed", message: "gone", lanes: {} };
+
+/** A store, and what asks for its race; without an answer the server is gone. */
+function asker(
+  store: Store,
+  answer: () => News | null,
+): { whole: WholeRace; asked: (string | null)[] } {
+  const asked: (string | null)[] = [];
+  const whole = new WholeRace({
+    store,
+    ask: async (run) => {
+      asked.push(run);
+      await Promise.resolve();
+      const news = answer();
+      if (!news) throw new Error(UNANSWERED);
+      return JSON.stringify(news);
+    },
+    take: (news) => {
+      store.take(news);
+      return Promise.resolve();
+    },
+  });
+  return { whole, asked };
+}
+
+test("a run whose messages are over has failed if the server no longer has it", async () => {
+  const store = raceOf(steps([0]), []);
+  await asker(store, () => LACKING).whole.end();
+  assert.deepEqual([store.live, store.state, store.message], [false, "failed", BROKEN_OFF]);
+  assert.deepEqual([store.run, store.latest(), store.refusal], ["run", { a: 1, b: 0 }, false]);
+});
+
+test("a run whose messages are over has failed if the server does not answer", async () => {
+  const store = raceOf(steps([0]), []);
+  await asker(store, () => null).whole.end();
+  assert.deepEqual([store.state, store.message], ["failed", UNANSWERED]);
+});
+
+test("a later run that broke off before its first step leaves no lanes of the run before", async () => {
+  const store = finished();
+  store.take({ run: "later", state: "loading", lanes: {} });
+  await asker(store, () => LACKING).whole.end();
+  assert.deepEqual([store.run, store.state, store.pending], ["later", "failed", false]);
+  assert.equal(store.started.length, 0);
+});
+
+test("the end of a run that the server has is taken, and one that goes on stays as it is", async () => {
+  const store = raceOf(steps([0]), []);
+  store.take({ run: "run", state: "paused", lanes: {} });
+  await asker(store, () => raceNews(steps([0], [1]), [])).whole.end();
+  assert.deepEqual([store.state, store.latest().a], ["paused", 2]);
+  await asker(store, () => raceNews(steps([0], [1]), [], { state: "done" })).whole.end();
+  assert.equal(store.state, "done");
+});
+
+test("a run that is over is not asked for, and one that starts meanwhile does not fail", async () => {
+  const over = asker(finished(), () => LACKING);
+  await over.whole.end();
+  assert.deepEqual(over.asked, []);
+  const store = raceOf(steps([0]), []);
+  const ending = asker(store, () => LACKING).whole.end();
+  store.take({ run: "later", state: "starting", lanes: {} });
+  await ending;
+  assert.deepEqual([store.newest, store.state], ["later", "starting"]);
+});
+
+test("missing steps are asked for once, and no answer ends no run", async () => {
+  const store = raceOf(steps([0]), []);
+  const { whole, asked } = asker(store, () => null);
+  await Promise.all([whole.complete(), whole.complete()]);
+  assert.deepEqual([asked, store.state], [["run"], "running"]);
+});
