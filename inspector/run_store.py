@@ -41,6 +41,7 @@ class RaceRecord:
         bundled: the name of the bundled recorded run that lane B shows; otherwise empty.
         traces: the timed trace of each lane.
         recorded: traces of the same specs, run again with the recorder on.
+        record_next: whether the race may still be recorded after its run without being asked.
         lock: guards the traces.
     """
 
@@ -54,6 +55,7 @@ class RaceRecord:
     bundled: str = ""
     traces: dict[Lane, Trace] = field(default_factory=lambda: {lane: Trace() for lane in LANES})
     recorded: dict[Lane, Trace] = field(default_factory=dict)
+    record_next: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def copy(self) -> RaceRecord:

@@ -107,7 +107,8 @@ class Handlers:
         self, race: RaceSpec, who: str, expected: str | None = None
     ) -> Iterator[list[Any]]:
         """Run a checked race of a visitor, as `run`; `expected` is its right answer, if known."""
-        record = RaceRecord(expected=expected or self.known_problems.expected(race.a.prompt))
+        known = expected or self.known_problems.expected(race.a.prompt)
+        record = RaceRecord(expected=known, record_next=True)
         with self.live_run(who, record) as control:
             self.store.put(record)
             yield from self.while_latest(who, control, self._stream(race, record, control, who))

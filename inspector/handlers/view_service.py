@@ -111,11 +111,14 @@ class ViewService:
         """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
 
         A race whose recording a limit refuses, or that would spend a quota, is not recorded. Nor is
-        one while a run or another recording of the visitor goes on, which this one would stop.
+        one while a run or another recording of the visitor goes on, which this one would stop. A
+        race is considered once: this also follows uploads that run nothing.
         """
         record = self._handlers.current(request)
-        live = self._handlers.is_live(request)
-        if record is not None and not live and self._is_short(record):
+        wanted = False
+        if record is not None and record.record_next and not self._handlers.is_live(request):
+            record.record_next, wanted = False, self._is_short(record)
+        if record is not None and wanted:
             yield from self._record(record, "layers", visitor_id(request))
         else:
             yield [gr.skip()] * (1 + len(BUTTONS))

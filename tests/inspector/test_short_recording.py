@@ -14,12 +14,13 @@ from inspector.handlers.view_service import (
     total_ms,
 )
 from inspector.run_store import RaceRecord
+from tests.inspector.conftest import small_race
 
 
 @pytest.fixture
 def finished(handlers, traces, request_of):
     """The visitor's last race, finished."""
-    record = RaceRecord(state="done", traces=traces)
+    record = RaceRecord(state="done", traces=traces, record_next=True)
     for trace in traces.values():
         trace.meta["metrics"]["total_ms"] = 1_000.0
     handlers.store.put(record)
@@ -52,6 +53,32 @@ def test_the_recording_can_be_stopped(handlers, finished, request_of, monkeypatc
     news = [json.loads(first) for first, *_ in stream]
     assert (news[-1]["state"], finished.recorded) == ("done", {})
     assert "stopped and is discarded" in news[-1]["message"]
+
+
+def test_an_upload_after_a_stopped_recording_does_not_begin_it_again(
+    handlers, finished, request_of, monkeypatch
+):
+    """It is refused while nothing runs, and then a short race would be recorded."""
+    monkeypatch.setattr("inspector.handlers.view_service.MAX_HZ", 1e9)
+    stream = ViewService(handlers).record_short_run(request_of())
+    next(stream)
+    handlers.flag("stop")(request_of())
+    list(stream)
+    assert (said(handlers, request_of), finished.recorded) == ([], {})
+
+
+def test_a_race_that_no_run_button_started_is_not_recorded(handlers, finished, request_of):
+    """As a branch: nothing follows its run, but an upload may come after it."""
+    finished.record_next = False
+    assert said(handlers, request_of) == []
+
+
+def test_a_race_that_was_run_may_be_recorded_after_it(handlers, request_of):
+    race = small_race(handlers.session)
+    list(handlers.run_race(race, "visitor"))
+    assert handlers.current(request_of()).record_next
+    said(handlers, request_of)
+    assert not handlers.current(request_of()).record_next
 
 
 def test_a_recording_of_another_length_is_discarded_in_words(traces, recorded):
