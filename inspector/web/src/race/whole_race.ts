@@ -32,13 +32,18 @@ export class WholeRace {
 
   /** Take the end of a run whose messages are over. It has failed if the server does not have it. */
   async end(): Promise<void> {
-    const { store } = this.options;
-    if (!store.live) return;
-    const run = store.newest;
+    const run = this.liveRun();
+    if (run === null) return;
     const answered = await this.ask().catch(() => null);
-    if (!store.live || store.newest !== run) return;
+    if (this.liveRun() !== run) return;
     if (answered?.run) return this.answer(answered);
-    await this.options.take(store.brokenOff(answered ? BROKEN_OFF : UNANSWERED));
+    const { store, take } = this.options;
+    await take(store.brokenOff(answered ? BROKEN_OFF : UNANSWERED));
+  }
+
+  private liveRun(): string | null {
+    const { store } = this.options;
+    return store.live ? store.newest : null;
   }
 
   private async ask(): Promise<News | null> {
