@@ -35,6 +35,18 @@ test("a refusal names what the lanes still show, and not where that was measured
   assert.equal(stateWords(store, false), "Not started; below: the recorded example");
 });
 
+test("a refusal while a run goes on does not call it the last race", () => {
+  const store = raceOf(steps([0]), []);
+  for (const [state, words] of [
+    ["running", "goes on"],
+    ["paused", "is paused"],
+  ]) {
+    store.take({ run: "run", state, lanes: {} });
+    store.take({ run: null, state: "failed", message: "no", lanes: {} });
+    assert.equal(stateWords(store, false), `Not started; the earlier run ${words}`);
+  }
+});
+
 test("the note is the server's message, else that of a lane that failed", () => {
   const store = raceOf(steps([0]), []);
   assert.equal(noteWords(store), "");

@@ -21,6 +21,8 @@ const STANDING: Record<string, string | undefined> = {
 export function stateLabel(store: Store, queued: boolean): string {
   const state = queued ? "queued" : store.state;
   if (!store.refusal || queued) return STATES[state] ?? state;
+  if (store.live)
+    return "Not started; the earlier run " + (state === "paused" ? "is paused" : "goes on");
   if (!store.started.length) return "Not started";
   return "Not started; below: " + (STANDING[state] ?? "the last race");
 }
