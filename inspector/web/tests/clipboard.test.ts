@@ -1,19 +1,41 @@
 import assert from "node:assert/strict";
-import test from "node:test";
+import test, { mock } from "node:test";
 import { copyOnPress } from "../src/base/clipboard.ts";
 
-/** What the key "Copy" says after a press where the page has no clipboard; `works`: the old way does. */
-async function said(works: boolean): Promise<string | null> {
-  Object.assign(globalThis, { document: { execCommand: () => works } });
-  const key = Object.assign(new EventTarget(), { textContent: "Copy" });
+interface Words {
+  textContent: string;
+  role?: string;
+}
+
+/** The key "Copy" with the live region after it, pressed where the page has no clipboard. */
+async function pressed(works: boolean): Promise<{ key: Words; spoken: Words }> {
+  const spoken: Words = { textContent: "" };
+  let after: unknown = null;
+  const key = Object.assign(new EventTarget(), {
+    textContent: "Copy",
+    after: (node: unknown) => (after = node),
+  });
+  Object.assign(globalThis, {
+    document: { execCommand: () => works, createElement: () => spoken },
+  });
   const field = { value: "a link", select: () => undefined };
   copyOnPress(key as unknown as HTMLElement, field as unknown as HTMLInputElement);
+  assert.equal(after, spoken);
   key.dispatchEvent(new Event("click"));
-  await new Promise((done) => setTimeout(done));
-  return key.textContent;
+  await new Promise((done) => setImmediate(done));
+  return { key, spoken };
 }
 
 test("a key says that a text is copied only if it is", async () => {
-  assert.equal(await said(true), "Copied");
-  assert.equal(await said(false), "Not copied");
+  assert.equal((await pressed(true)).key.textContent, "Copied");
+  assert.equal((await pressed(false)).key.textContent, "Not copied");
+});
+
+test("a screen reader is told that a text is copied, and again after another press", async () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const { key, spoken } = await pressed(true);
+  assert.deepEqual([spoken.role, spoken.textContent], ["status", "Copied"]);
+  mock.timers.tick(2000);
+  assert.deepEqual([key.textContent, spoken.textContent], ["Copy", ""]);
+  mock.timers.reset();
 });

@@ -1,14 +1,25 @@
+import { make } from "./dom.ts";
+
 const TOLD_MS = 1500; // how long the key says whether the text is copied
 
-/** Let a key select the text of a field and copy it; the key says for a moment whether it did. */
+/**
+ * Let a key of the page select the text of a field and copy it. For a moment the key, and a live
+ * region after it, say whether it did: screen readers do not tell the new text of a key.
+ */
 export function copyOnPress(key: HTMLElement, field: HTMLInputElement): void {
   const name = key.textContent;
+  const spoken = make("span", "ds-hidden");
+  spoken.role = "status";
+  key.after(spoken);
   let told: ReturnType<typeof setTimeout>;
   key.addEventListener("click", () => {
     void copy(field).then((copied) => {
-      key.textContent = copied ? "Copied" : "Not copied";
+      key.textContent = spoken.textContent = copied ? "Copied" : "Not copied";
       clearTimeout(told);
-      told = setTimeout(() => (key.textContent = name), TOLD_MS);
+      told = setTimeout(() => {
+        key.textContent = name;
+        spoken.textContent = ""; // so that the same words are told again
+      }, TOLD_MS);
     });
   });
 }

@@ -41,8 +41,8 @@ function row(lesson: Lesson, place: number, open: (lesson: Lesson) => void): HTM
   const copy = make("button", "", "Copy");
   copy.type = "button";
   copy.ariaLabel = `Copy the link to lesson ${place + 1}`;
-  copyOnPress(copy, field);
   link.append(field, copy);
+  copyOnPress(copy, field);
   const cells = [lesson.goal, String(lesson.minutes)].map((text) => make("td", "", text));
   line.append(make("td", "", String(place + 1)), title, ...cells, link);
   return line;
