@@ -369,9 +369,11 @@ def test_ticks_are_kept_and_can_be_cleared(app, course):
         page.locator(f'[data-lessons] [data-key="{key}"] .ds-tick') for key in ("masks", "drift")
     )
     assert "✓" in cleared.inner_text()
+    marks = page.locator('[data-lessons] [data-key="masks"] [role="img"]')
+    assert marks.get_attribute("aria-label") == "done"
     page.locator('[data-lessons] [data-key="teachers"]').click()
     page.locator("[data-forget]").click()
-    assert cleared.inner_text() == ""
+    assert (cleared.inner_text(), marks.count()) == ("", 0)
     slide(at_lesson(page, "drift", "counts"))
     page.wait_for_function(DONE)
     page.goto(f"{app.url}/?lesson=teachers")

@@ -326,7 +326,8 @@ export class Learn {
       key.setAttribute("aria-current", String(lesson === this.now?.lesson));
       const [sign, words] = tickWords(own);
       tick.textContent = sign;
-      tick.setAttribute("aria-label", words);
+      tick.ariaLabel = words || null;
+      tick.role = words ? "img" : null; // a plain span has no label
     }
   }
 
