@@ -27,6 +27,10 @@ class Part {
     this.value = value;
     this.heard.change();
   }
+
+  press(): void {
+    this.heard.click();
+  }
 }
 
 test("a race without times is aligned by step, and the next one again as the reader chose", () => {
@@ -46,4 +50,21 @@ test("a race without times is aligned by step, and the next one again as the rea
   assert.deepEqual(modes(), ["step", "time"]);
   choice.choose("tokens");
   assert.deepEqual(modes(), ["tokens", "tokens"]);
+});
+
+test("a replay goes on from where it was when a hidden tab is shown again", () => {
+  const root = new Part();
+  let draw: (now: number) => void = () => undefined;
+  Object.assign(globalThis, { requestAnimationFrame: (told: typeof draw) => (draw = told) });
+  const slow = steps([0], [1]).map((row) => row.with(6, 5000) as typeof row); // 10 seconds
+  const bar = new Transport(
+    root as unknown as HTMLElement,
+    raceOf(slow, steps([1])),
+    () => undefined,
+  );
+  root.querySelector("[data-speed]").value = "1";
+  const begun = performance.now();
+  root.querySelector("[data-play]").press();
+  draw(begun + 60_000);
+  assert.deepEqual([bar.playing, bar.frames().a], [true, 0]);
 });

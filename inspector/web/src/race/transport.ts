@@ -7,6 +7,9 @@ import type { Align, Frames, Store } from "./store.ts";
 /** How far the replay goes in a millisecond, in units of the axis of alignment. */
 const RATES: Record<Align, number> = { time: 1, step: 0.012, tokens: 0.03 };
 
+/** The most that the replay goes on at a drawing, in milliseconds: a hidden tab draws nothing. */
+const LONGEST_MS = 1000;
+
 const FORWARDS = ["ArrowRight", "ArrowUp"];
 const BACKWARDS = ["ArrowLeft", "ArrowDown"];
 
@@ -146,7 +149,7 @@ export class Transport {
     requestAnimationFrame((now) => {
       if (!this.playing) return;
       const speed = +this.speed.value * RATES[this.mode];
-      const value = this.moment.value + Math.max(now - before, 0) * speed;
+      const value = this.moment.value + Math.min(Math.max(now - before, 0), LONGEST_MS) * speed;
       this.moment = { value, later: Infinity };
       if (value >= this.store.extent(this.mode)) {
         this.playing = false;
