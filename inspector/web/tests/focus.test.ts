@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Focus, focusRaceOnceHidden, taskKeys } from "../src/base/focus.ts";
+import { Focus, taskKeys } from "../src/base/focus.ts";
 
 /** A node that can have the focus, in a document without anything else. */
 class Node {
@@ -16,16 +16,18 @@ class Node {
 
 const body = new Node();
 const page = Object.assign(new EventTarget(), { body, activeElement: body });
-/** What is told of a change of `disabled`. */
+/** What is told of a change of `disabled`, or of a size. */
 let tell: () => void = () => undefined;
+let watching = 0;
 class Watch {
   constructor(told: () => void) {
     tell = told;
   }
   observe(): void {
-    return;
+    watching++;
   }
   disconnect(): void {
+    watching--;
     tell = () => undefined;
   }
 }
@@ -96,10 +98,10 @@ test("the stop button has the focus while a batch runs, and the run button after
 });
 
 test("the race has the focus once the key that opened its tab is hidden", () => {
-  const { root, key } = focused();
+  const { root, key, focus } = focused();
   const race = new Node();
   Object.assign(page, { querySelector: () => race });
-  focusRaceOnceHidden(root as unknown as HTMLElement);
+  focus.toRaceOnceHidden();
   tell();
   assert.equal(page.activeElement, key);
   root.checkVisibility = key.checkVisibility = (): boolean => false;
@@ -108,12 +110,19 @@ test("the race has the focus once the key that opened its tab is hidden", () => 
 });
 
 test("a focus that went elsewhere before the key was hidden stays there", () => {
-  const { root } = focused();
+  const { root, focus } = focused();
   const tab = new Node();
   Object.assign(page, { querySelector: () => new Node() });
-  focusRaceOnceHidden(root as unknown as HTMLElement);
+  focus.toRaceOnceHidden();
   tab.focus();
   root.checkVisibility = (): boolean => false;
   tell();
   assert.equal(page.activeElement, tab);
+});
+
+test("a race that is asked for again, after a refusal, is waited for once", () => {
+  const { focus } = focused();
+  const before = watching;
+  for (let press = 0; press < 3; press++) focus.toRaceOnceHidden();
+  assert.equal(watching, before + 1);
 });

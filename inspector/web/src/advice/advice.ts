@@ -2,7 +2,7 @@ import { Announcer, taskNews } from "../base/announcer.ts";
 import type { Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { make, part, reachable, write } from "../base/dom.ts";
-import { Focus, focusRaceOnceHidden, taskKeys } from "../base/focus.ts";
+import { Focus, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
@@ -107,7 +107,7 @@ export class AdvicePart {
   }
 
   private race(name: string): void {
-    focusRaceOnceHidden(this.root);
+    this.focus.toRaceOnceHidden();
     this.component.trigger("race", { search: this.progress?.search, name });
   }
 

@@ -44,18 +44,6 @@ function usable(node: Focusable | null): boolean {
   return Boolean(node?.isConnected && !node.disabled && node.checkVisibility());
 }
 
-/** Give the focus to the race once the focused key that opened its tab is hidden with `root`. */
-export function focusRaceOnceHidden(root: HTMLElement): void {
-  const watch = new ResizeObserver(() => {
-    if (root.checkVisibility()) return;
-    watch.disconnect();
-    const now = document.activeElement;
-    const lost = !now || now === document.body || !now.checkVisibility();
-    if (lost) document.querySelector<HTMLElement>("#ds-race .ds")?.focus({ preventScroll: true });
-  });
-  watch.observe(root);
-}
-
 /** Keeps the keyboard's focus near its place when the focused button is disabled. */
 export class Focus {
   /** The focused node of the part or of its buttons. */
@@ -66,6 +54,8 @@ export class Focus {
   /** The nodes that the focus should go to, best first. */
   private wishes: (Focusable | null)[] = [];
   private watched: HTMLElement | null = null;
+  /** Waits until the part is hidden; null unless a race was asked for from it. */
+  private leaving: ResizeObserver | null = null;
 
   /** `root` is a part of the page; `keys` are null if it has none. */
   constructor(
@@ -114,5 +104,18 @@ export class Focus {
     const next = this.wishes.find((node) => usable(node)) ?? null;
     this.home = next ? null : this.from;
     (next ?? this.home)?.focus({ preventScroll: true });
+  }
+
+  /** Give the focus to the race once the focused key that opened its tab is hidden with the part. */
+  toRaceOnceHidden(): void {
+    this.leaving?.disconnect(); // of a race that was refused
+    this.leaving = new ResizeObserver(() => {
+      if (this.root.checkVisibility()) return;
+      this.leaving?.disconnect();
+      const now = document.activeElement;
+      const lost = !now || now === document.body || !now.checkVisibility();
+      if (lost) document.querySelector<HTMLElement>("#ds-race .ds")?.focus({ preventScroll: true });
+    });
+    this.leaving.observe(this.root);
   }
 }

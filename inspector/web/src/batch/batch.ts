@@ -2,7 +2,7 @@ import { Announcer, taskNews } from "../base/announcer.ts";
 import { answering, type Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { part, reachable, write } from "../base/dom.ts";
-import { Focus, focusRaceOnceHidden, taskKeys } from "../base/focus.ts";
+import { Focus, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
@@ -275,7 +275,7 @@ export class Batch {
   }
 
   private open({ prompt, setting }: Row): void {
-    focusRaceOnceHidden(this.root);
+    this.focus.toRaceOnceHidden();
     this.component.trigger("race", { batch: this.progress?.batch, prompt, setting });
   }
 
