@@ -129,3 +129,14 @@ def test_the_film_strip_shows_the_chosen_moments(page):
     assert len(captions) == 6
     assert words.count("A method") == 2
     assert next(root.iter("{http://www.w3.org/2000/svg}rect")).get("fill") == "#ffffff"
+
+
+def test_the_key_that_saves_has_the_focus_when_no_more_moments_fit(open_replay):
+    page = open_replay()
+    page.locator("[data-align]").select_option("step")
+    page.locator("[data-scrub]").press("Home")
+    for _ in range(8):
+        page.locator("[data-scrub]").press("ArrowRight")
+        page.locator("[data-film-add]").press("Enter")
+    assert page.locator("[data-film-add]").is_disabled()
+    assert page.evaluate("document.activeElement.matches('[data-film-strip]')")

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Focus, taskKeys } from "../src/base/focus.ts";
+import { Focus, redrawFocused, taskKeys } from "../src/base/focus.ts";
 
 /** A node that can have the focus, in a document without anything else. */
 class Node {
@@ -125,4 +125,25 @@ test("a race that is asked for again, after a refusal, is waited for once", () =
   const before = watching;
   for (let press = 0; press < 3; press++) focus.toRaceOnceHidden();
   assert.equal(watching, before + 1);
+});
+
+test("the focused text of a box that is drawn again keeps the focus and its place", () => {
+  const now = Object.assign(new Node(), { getAttribute: () => "1.2.text", scrollTop: 30 });
+  const next = Object.assign(new Node(), { scrollTop: 0 });
+  let drawn = false;
+  const box = Object.assign(new Node(), {
+    querySelector: (selector: string) =>
+      drawn && selector === '[data-place="1.2.text"]' ? next : null,
+  });
+  const redraw = (): void =>
+    redrawFocused(box as unknown as HTMLElement, "data-place", () => {
+      drawn = true;
+    });
+  now.focus();
+  redraw();
+  assert.deepEqual([page.activeElement === next, next.scrollTop], [true, 30]);
+  box.contains = () => false; // the focus is elsewhere
+  now.focus();
+  redraw();
+  assert.equal(page.activeElement, now);
 });

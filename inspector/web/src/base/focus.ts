@@ -44,6 +44,21 @@ function usable(node: Focusable | null): boolean {
   return Boolean(node?.isConnected && !node.disabled && node.checkVisibility());
 }
 
+/**
+ * Draw a box again. If a node with the attribute `name` has the focus, the new node of its value has
+ * it afterwards, scrolled as far.
+ */
+export function redrawFocused(box: HTMLElement, name: string, draw: () => void): void {
+  const now = document.activeElement;
+  const value = now && box.contains(now) ? now.getAttribute(name) : null;
+  const top = now?.scrollTop ?? 0;
+  draw();
+  const next = value && box.querySelector<HTMLElement>(`[${name}="${value}"]`);
+  if (!next) return;
+  next.focus({ preventScroll: true });
+  next.scrollTop = top;
+}
+
 /** Keeps the keyboard's focus near its place when the focused button is disabled. */
 export class Focus {
   /** The focused node of the part or of its buttons. */

@@ -2,7 +2,7 @@ import { Announcer, taskNews } from "../base/announcer.ts";
 import { answering, type Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { part, reachable, write } from "../base/dom.ts";
-import { Focus, taskKeys } from "../base/focus.ts";
+import { Focus, redrawFocused, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
@@ -191,10 +191,10 @@ export class Batch {
     this.page = Math.min(this.page, pages - 1);
     const here = prompts.slice(this.page * PAGE, (this.page + 1) * PAGE);
     const box = this.find("prompts");
-    const focused = document.activeElement?.getAttribute("data-batch-race");
-    box.replaceChildren(promptTable(here, this.settings, (run) => this.open(run)));
-    if (focused) box.querySelector<HTMLElement>(`[data-batch-race="${focused}"]`)?.focus();
-    this.makeReachable();
+    redrawFocused(box, "data-batch-place", () => {
+      box.replaceChildren(promptTable(here, this.settings, (run) => this.open(run)));
+      this.makeReachable();
+    });
     this.find("pages").hidden = pages === 1;
     write(this.find("page"), `Page ${this.page + 1} of ${pages}`);
     this.find<HTMLButtonElement>("earlier").disabled = this.page === 0;

@@ -90,11 +90,16 @@ function runCell(run: Row | undefined, name: string, open: (run: Row) => void): 
   const cell = make("td");
   cell.append(make("span", "ds-batch-run", runWords(run)));
   if (!run) return cell;
-  cell.append(make("p", "ds-batch-text", visible(run.reason === "done" ? run.text : run.message)));
+  const place = `${run.prompt}.${run.setting}`;
+  const said = visible(run.reason === "done" ? run.text : run.message);
+  const text = make("p", "ds-batch-text", said);
+  text.dataset.batchPlace = `${place}.text`; // it can have the focus if it scrolls
+  cell.append(text);
   if (run.setting && run.reason === "done") {
     const key = make("button", "ds-play", "Race");
     key.type = "button";
-    key.dataset.batchRace = `${run.prompt}.${run.setting}`;
+    key.dataset.batchRace = place;
+    key.dataset.batchPlace = `${place}.race`;
     key.setAttribute("aria-label", `Race prompt ${run.prompt + 1}: ${name}, plain decoding beside`);
     key.addEventListener("click", () => open(run));
     cell.append(key);

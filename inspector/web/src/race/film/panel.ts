@@ -96,6 +96,7 @@ export class FilmPanel {
     if (!known) this.moments.push({ ...now });
     this.moments.sort((one, other) => one.a - other.a || one.b - other.b);
     this.draw();
+    if (this.key("add").disabled) this.key("strip").focus();
   }
 
   private clear(): void {
