@@ -149,3 +149,27 @@ def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long)
     race.wait_state("running")
     race.press("stop")
     race.wait_state("stopped")
+
+
+def test_a_run_whose_messages_stop_has_failed_if_the_server_lacks_it(app, new_page):
+    """A handler that fails ends them, and Gradio's page says nothing to the race."""
+    race = new_page().open(app.link(**LONG))
+    race.press("run")
+    race.wait_steps(2)
+    race.press("pause")
+    race.wait_state("paused")
+    lacking = {"run": None, "state": "failed", "message": "", "lanes": {}}
+
+    def forget(route):
+        if route.request.post_data_json["fn_name"] == "replay":
+            route.fulfill(json=json.dumps(lacking))
+        else:
+            route.continue_()
+
+    race.page.route("**/component_server/", forget)
+    race.page.evaluate("document.dispatchEvent(new CustomEvent('driftscope-over'))")
+    race.wait_state("failed")
+    said = "The run broke off, and the server no longer has it. Run it again."
+    race.page.locator("[data-note]", has_text=said).wait_for()
+    race.press("stop")
+    race.wait_state("stopped")
