@@ -386,6 +386,8 @@ def test_the_page_for_teachers_lists_the_lessons_with_their_links(app, course):
     page.locator('[data-lessons] [data-key="teachers"]').click()
     rows.first.wait_for()
     assert rows.count() == 12
+    told = page.locator("[data-teachers-table] td:has(button) > [role=status]")
+    assert told.count() == 11  # one for each copy key, to say that the link is copied
     links = page.locator("[data-teachers-table] input").evaluate_all("a => a.map((i) => i.value)")
     assert links[0] == f"{app.url}/?lesson=masks"
     page.locator("[data-teachers-table] .ds-lesson-open").nth(1).click()

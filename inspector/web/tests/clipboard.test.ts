@@ -7,20 +7,20 @@ interface Words {
   role?: string;
 }
 
-/** The key "Copy" with the live region after it, pressed where the page has no clipboard. */
+/** The key "Copy" with the live region beside it, pressed where the page has no clipboard. */
 async function pressed(works: boolean): Promise<{ key: Words; spoken: Words }> {
   const spoken: Words = { textContent: "" };
-  let after: unknown = null;
+  let beside: unknown = null;
   const key = Object.assign(new EventTarget(), {
     textContent: "Copy",
-    after: (node: unknown) => (after = node),
+    before: (node: unknown) => (beside = node),
   });
   Object.assign(globalThis, {
     document: { execCommand: () => works, createElement: () => spoken },
   });
   const field = { value: "a link", select: () => undefined };
   copyOnPress(key as unknown as HTMLElement, field as unknown as HTMLInputElement);
-  assert.equal(after, spoken);
+  assert.equal(beside, spoken);
   key.dispatchEvent(new Event("click"));
   await new Promise((done) => setImmediate(done));
   return { key, spoken };

@@ -4,13 +4,13 @@ const TOLD_MS = 1500; // how long the key says whether the text is copied
 
 /**
  * Let a key of the page select the text of a field and copy it. For a moment the key, and a live
- * region after it, say whether it did: screen readers do not tell the new text of a key.
+ * region beside it, say whether it did: screen readers do not tell the new text of a key.
  */
 export function copyOnPress(key: HTMLElement, field: HTMLInputElement): void {
   const name = key.textContent;
   const spoken = make("span", "ds-hidden");
   spoken.role = "status";
-  key.after(spoken);
+  key.before(spoken);
   let told: ReturnType<typeof setTimeout>;
   key.addEventListener("click", () => {
     void copy(field).then((copied) => {
