@@ -107,18 +107,21 @@ def plan_memory(
 
 
 def plan_beside_paused(
-    plan: Callable[[Mapping[str, int]], T], free: Mapping[str, int], later: Mapping[str, int]
+    plan: Callable[[Mapping[str, int]], T],
+    free: Mapping[str, int],
+    later: Callable[[], Mapping[str, int]],
 ) -> T:
-    """`plan` with the bytes `free` by device, or `later`, once the paused runs have ended.
+    """`plan` with the bytes `free` by device.
 
-    If it fits later only, the InsufficientMemoryError says so.
+    If it fits only into those that `later` gives, which are free once the paused runs have ended,
+    the InsufficientMemoryError says so.
     """
     try:
         return plan(free)
     except InsufficientMemoryError as error:
         text = str(error)
     with suppress(InsufficientMemoryError):
-        plan(later)
+        plan(later())
         text += ", or try again once the runs that are paused have ended"
     raise InsufficientMemoryError(text)
 

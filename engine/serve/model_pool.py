@@ -180,7 +180,7 @@ class ModelPool:
             more = self._more_bytes(spec, tokens)
             return None if info is None else plan_memory(spec, info, tokens, free, more)
 
-        later = self._free_without([spec], spec)
+        later = partial(self._free_without, [spec], spec)
         return plan_beside_paused(plan, self._free_after_eviction(spec), later)
 
     def fetch(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:

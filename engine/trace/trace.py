@@ -163,9 +163,14 @@ class Trace:
         return np.minimum(start + size * seen, length).astype(np.int32)
 
     @property
+    def logit_shift(self) -> int:
+        """Rows by which the row whose logits give a token precedes it (ModelInfo.logit_shift)."""
+        return int(self.meta["model"].get("logit_shift") == 1)
+
+    @property
     def region_shift(self) -> int:
         """Rows from a row to the token whose region it belongs to (ModelInfo.region_shift)."""
-        return int(self.meta["model"].get("logit_shift") == 1 and not self.block_causal)
+        return 0 if self.block_causal else self.logit_shift
 
     def shared(self, size: int) -> int:
         """The positions of the first block that hold tokens of the prompt, for blocks of `size`."""

@@ -75,7 +75,7 @@ def counts(trace: Trace, fields: Fields) -> Cut:
     """Rows of a position window with a drift above `code`, or with any drift: [S, L]."""
     quantity = fields.choice("quantity", QUANTITIES)
     check_drift(trace)
-    _check_counts(trace, 1)
+    _check_counts(trace.steps * trace.layers)
     code = fields.whole("code", 0, NOT_EVALUATED) if fields.has("code") else -1
     window = fields.window("position", len(trace.arrays()["canvas"]))
     layers = (drift_of(trace, quantity, layers=slice(i, i + 1)) for i in range(trace.layers))
@@ -98,10 +98,7 @@ def expert_counts(trace: Trace, fields: Fields) -> Cut:
     arrays, active = trace.arrays(), experts.active_experts(trace)
     window = fields.window("position", len(arrays["canvas"]))
     steps = trace.steps + len(arrays["probe_expert_changes"])
-    if steps * trace.layers * (active + 1) > MOST_COUNTS:
-        raise ValueError(
-            "This run has too many steps, layers and experts to count its rows. The maps show them."
-        )
+    _check_counts(steps * trace.layers * (active + 1), "steps, layers and experts")
     layers = [slice(i, i + 1) for i in range(trace.layers)]
     return Cut(
         {
@@ -117,18 +114,16 @@ def expert_counts(trace: Trace, fields: Fields) -> Cut:
 def rows_done(trace: Trace, fields: Fields) -> Cut:
     """Rows of a position window that were recomputed, by step, layer and site [S, L, 4]."""
     schedule.check(trace)
-    _check_counts(trace, len(SITES))
+    _check_counts(trace.steps * trace.layers * len(SITES))
     window = fields.window("position", len(trace.arrays()["canvas"]))
     done = schedule.rows_done(trace, window.start, window.stop)
     return Cut({"done": done.astype(np.uint16)})
 
 
-def _check_counts(trace: Trace, each: int) -> None:
-    """Raise ValueError if no message holds `each` numbers of every step and layer."""
-    if trace.steps * trace.layers * each > MOST_COUNTS:
-        raise ValueError(
-            "This run has too many steps and layers to count its rows. The maps show them."
-        )
+def _check_counts(numbers: int, of: str = "steps and layers") -> None:
+    """Raise ValueError if no message holds so many `numbers` of a run's steps and layers."""
+    if numbers > MOST_COUNTS:
+        raise ValueError(f"This run has too many {of} to count its rows. The maps show them.")
 
 
 def schedule_kinds(trace: Trace, fields: Fields) -> Cut:

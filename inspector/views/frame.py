@@ -77,7 +77,7 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
         "kinds": arrays["kind"],
         "rows": arrays["rows"],
         "sight": trace.rows_in_sight(),
-        "shift": int(trace.meta["model"].get("logit_shift") == 1),
+        "shift": trace.logit_shift,
         "narrowed": _narrowed(trace),
         "quantities": [QUANTITIES[i] for i in arrays["recorded_quantity"].tolist()],
         "causal": rule == "autoregressive",

@@ -77,7 +77,7 @@ def lens_facts(trace: Trace) -> dict[str, Any]:
         "differing": differing,
         "predicted": compared[:, -1].copy(),
         "flips": differing[:, -1].copy(),
-        "shift": int(trace.meta["model"].get("logit_shift") == 1),
+        "shift": trace.logit_shift,
     }
 
 

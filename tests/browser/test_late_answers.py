@@ -154,10 +154,7 @@ def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long)
 def test_a_run_whose_messages_stop_has_failed_if_the_server_lacks_it(app, new_page):
     """A handler that fails ends them, and Gradio's page says nothing to the race."""
     race = new_page().open(app.link(**LONG))
-    race.press("run")
-    race.wait_steps(2)
-    race.press("pause")
-    race.wait_state("paused")
+    race.pause_at(2)
     lacking = {"run": None, "state": "failed", "message": "", "lanes": {}}
 
     def forget(route):

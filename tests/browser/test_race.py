@@ -118,10 +118,7 @@ def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):
 
 def test_pause_step_resume(app, new_page):
     race = new_page().open(app.link(**MIDDLE))
-    race.press("run")
-    race.wait_steps(3)
-    race.press("pause")
-    race.wait_state("paused")
+    race.pause_at(3)
 
     def steps():
         return int(race.data("frame-a")) + int(race.data("frame-b"))

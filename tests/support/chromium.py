@@ -169,6 +169,13 @@ class RacePage:
             "n => +document.querySelector('#ds-race .ds').dataset.frameA >= n", arg=steps
         )
 
+    def pause_at(self, steps: int) -> None:
+        """Run until lane A has taken so many steps, and pause."""
+        self.press("run")
+        self.wait_steps(steps)
+        self.press("pause")
+        self.wait_state("paused")
+
     @property
     def begun(self) -> int:
         """Runs and recordings that the page has asked for."""

@@ -35,7 +35,7 @@ export interface SlicesOptions {
 const BUDGET = 96_000_000;
 const AT_ONCE = 4;
 const PATIENCE_MS = 250;
-const PAUSE_MS = 3000; // after a request that failed
+export const PAUSE_MS = 3000; // after a request that failed
 const UNREAD = "This could not be read from the server. It is asked for again in a few seconds.";
 
 /**

@@ -2,10 +2,10 @@
 import type { LaneName } from "../race/messages.ts";
 import { unpack } from "./arrays.ts";
 import type { Ask } from "./inspector_options.ts";
+import { PAUSE_MS } from "./slices.ts";
 
 type Document = Record<string, unknown>;
 
-const PAUSE_MS = 3000; // after a request that failed
 const UNREAD = "This could not be read from the server.";
 
 /** Documents by lane and name that were asked for. One that could not be read is not kept. */

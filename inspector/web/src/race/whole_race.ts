@@ -25,7 +25,7 @@ export class WholeRace {
   async complete(): Promise<void> {
     if (this.asking) return;
     this.asking = true;
-    const answered = await this.ask().catch(() => null);
+    const answered = await this.ask();
     this.asking = false;
     if (answered) await this.answer(answered);
   }
@@ -34,7 +34,7 @@ export class WholeRace {
   async end(): Promise<void> {
     const run = this.liveRun();
     if (run === null) return;
-    const answered = await this.ask().catch(() => null);
+    const answered = await this.ask();
     if (this.liveRun() !== run) return;
     if (answered?.run) return this.answer(answered);
     const { store, take } = this.options;
@@ -46,9 +46,10 @@ export class WholeRace {
     return store.live ? store.newest : null;
   }
 
+  /** The answer; null if the server gave none. */
   private async ask(): Promise<News | null> {
     const { store, ask } = this.options;
-    return readJson(await ask(store.newest)) as News | null;
+    return readJson(await ask(store.newest).catch(() => "")) as News | null;
   }
 
   private async answer(news: News): Promise<void> {
