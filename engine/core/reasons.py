@@ -13,6 +13,7 @@ shown, after "Recomputed: " or "Not recomputed: "; the last should have no condi
   `refresh:prompt`, `refresh:block` and `refresh:rest` are about the region named.
 - `recomputed`, `reused`: all, or none, of the row's K, V, attention output and feed-forward output
   were computed in this step and layer. `recomputed:ffn`: that site was (`k`, `v`, `attn`, `ffn`).
+- `every_row`: every row that entered the step was recomputed, at all sites of all layers.
 - `again`: the row is recomputed in a later step.
 - `no:FACT`: the layer's value of a fact (`CachePolicy.facts`) is 0 or negative.
 - `KNOB=VALUE`: the value of a knob; `KNOB=` if it is empty.

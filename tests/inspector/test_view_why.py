@@ -27,7 +27,7 @@ PAIRS = [METHODS[i : i + 2] for i in range(0, len(METHODS), 2)]
 ANY, PLAIN = "any", ("",)
 CONDITIONS = dict.fromkeys(
     ("first_step", "first_layer", "full", "new_block", "prompt", "block", "rest", "answer",
-     "after_block", "reused", "again"), PLAIN,
+     "after_block", "reused", "every_row", "again"), PLAIN,
 ) | {
     "refresh": ("", *REGIONS), "recomputed": ("", *SITES), "no": ("threshold", "budget"),
 }  # fmt: skip
@@ -154,7 +154,15 @@ def said(name, true):
 @pytest.mark.parametrize(
     ("name", "true", "text"),
     [
-        ("dare_o", "block answer refresh refresh:block recomputed", "a refresh is due"),
+        ("dare_o", "block answer recomputed every_row", "a refresh is due"),
+        ("dare_kv", "rest answer recomputed every_row", "a refresh is due"),
+        ("dare_kv", "block answer recomputed every_row no:threshold", "nothing is reused in layer"),
+        ("dare_kv", "block answer recomputed every_row qbar=0.0", "the reuse quantile is 0"),
+        ("freecache", "rest answer reused after_block", "outside the window"),
+        ("freecache", "rest answer reused again", "the window has moved past it"),
+        ("freecache", "rest answer recomputed window= freeze=clean", "a finished block once more"),
+        ("spa_cache", "block answer recomputed full refresh", "it belongs to the warm-up"),
+        ("spa_cache", "block answer recomputed full refresh warm_up=0", "as is done"),
         ("dllm_cache", "block answer reused again selector=random layer0_dense=true case2=code",
          "was not drawn at random"),
         ("dllm_cache", "block answer first_layer recomputed selector=v_cos case2=code",

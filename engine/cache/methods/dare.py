@@ -59,11 +59,13 @@ class Dare(CachePolicy):
     stackable_on = ("none", "prefix", "dual", "freecache", "frozen")
     reasons = (
         Reason("the first step has nothing to reuse", "first_step"),
+        *(Reason("nothing is reused, because the reuse quantile is 0", f"qbar={zero}")
+          for zero in ("0", "0.0")),
+        Reason("nothing is reused in layer {layer}", "no:threshold"),
         Reason("every row that enters this step is refreshed: a refresh is due, or the cache "
-               "that DARE is stacked on refreshes its rows", "refresh:block"),
+               "that DARE is stacked on refreshes its rows", "every_row"),
         Reason("the query of its first head has drifted[ by {drift:q0}], no more than this layer's "
                "threshold[ of {fact:threshold}]", "!recomputed"),
-        Reason("nothing is reused in layer {layer}", "no:threshold"),
         Reason("the query of its first head has drifted[ by {drift:q0}], more than this layer's "
                "threshold[ of {fact:threshold}]"),
     )  # fmt: skip

@@ -40,9 +40,13 @@ class FreeCache(CachePolicy):
     reasons = (
         Reason("FreeCache computes the whole canvas once, in the first step", "first_step"),
         Reason("the row is not frozen: the rows from the block of the first mask on are "
+               "recomputed in every step, and those of a finished block once more",
+               "!reused window= freeze=clean"),
+        Reason("the row is not frozen: the rows from the block of the first mask on are "
                "recomputed in every step", "!reused window="),
         Reason("the row is inside the window around the last revealed token", "!reused"),
-        Reason("the row is outside the window around the last revealed token; {times}", "again"),
+        Reason("the row is outside the window around the last revealed token; {times}",
+               "after_block"),
         Reason("FreeCache has frozen the row, because it is before the block of the first mask; "
                "{times}", "window="),
         Reason("FreeCache has frozen the row, because the window has moved past it; {times}"),
@@ -103,6 +107,11 @@ class FreeCache(CachePolicy):
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """K and V."""
         return Site("k"), Site("v")
+
+    @classmethod
+    def exact(cls) -> FreeCache:
+        """A sliding window over the whole canvas."""
+        return cls(window=4096)
 
     def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
         """The frontier moves within a block, unless whole blocks of the run are frozen."""

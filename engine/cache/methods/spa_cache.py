@@ -91,6 +91,8 @@ class SpaCache(CachePolicy):
     )
     reasons = (
         Reason("the first step recomputes every row", "first_step"),
+        Reason("this step refreshes every row: it belongs to the warm-up, or a refresh is due"
+               "[ {every:refresh_interval}]; {refreshes:prompt}", "full !warm_up=0"),
         Reason("this step refreshes every row[, as is done {every:refresh_interval}]; "
                "{refreshes:prompt}", "full"),
         Reason("the prompt is only recomputed when every row is refreshed[, "

@@ -106,6 +106,13 @@ test("recomputed is about all sites or one, reused about all", () => {
   assert.equal(why({ position: 1 }).holds("reused"), true);
 });
 
+test("every row of a step is computed if all sites of all layers have the same rows", () => {
+  assert.deepEqual(
+    [0, 1, 2].map((step) => why({ step }).holds("every_row")),
+    [true, false, true],
+  );
+});
+
 test("a row is recomputed again only in a later step", () => {
   assert.equal(why({ step: 1 }).holds("again"), true);
   assert.equal(why({ step: 2 }).holds("again"), false);

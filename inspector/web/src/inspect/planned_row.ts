@@ -91,6 +91,12 @@ export class PlannedRow {
     return SITES.some((_, one) => isDone(plan, this.layer, one, position));
   }
 
+  /** Whether every row that entered the step was computed, at every site of every layer. */
+  get everyRow(): boolean {
+    const { shape, values } = this.facts.plan.bits;
+    return values.every((byte, i) => byte === values[i % shape[2]]);
+  }
+
   /** Whether the row comes after the current block. */
   get afterBlock(): boolean {
     return this.position >= this.blockEnd;

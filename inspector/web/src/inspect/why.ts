@@ -40,6 +40,7 @@ const CONDITIONS = new Map<string, Condition>([
     ({ computed }, site) => (site ? computed[SITES.indexOf(site)] : computed.every(Boolean)),
   ],
   ["reused", ({ computed }) => !computed.some(Boolean)],
+  ["every_row", (row) => row.everyRow],
   ["again", (row) => row.again],
   ["no", (row, name) => (row.fact(name) ?? 1) <= 0],
 ]);
