@@ -164,9 +164,10 @@ class DllmCache(CachePolicy):
         self._refresh_prompt = is_refresh_step(view.step, self.prompt_interval)
         self._refresh_answer = is_refresh_step(view.step, self.response_interval)
         full = self._refresh_prompt and self._refresh_answer
-        idle = not (self._refresh_prompt or self._refresh_answer or self.recompute_ratio)
+        refresh = self._refresh_prompt or self._refresh_answer
+        some = refresh or self.recompute_ratio > 0 or self.layer0_dense
         output_rows = None if self._refresh_prompt else self._answer
-        kind = "full" if full else "reuse" if idle else "partial"
+        kind = "full" if full else "partial" if some else "reuse"
         return StepPlan(kind=kind, output_rows=output_rows)
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
