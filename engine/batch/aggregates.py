@@ -91,7 +91,7 @@ class Aggregates:
         self._start(trace.layers)
         arrays = trace.arrays()
         histogram = _code_histogram(arrays, self.layers)
-        own = _own_commits(arrays, trace.steps)
+        own = _own_commits(arrays, trace.steps)[~trace.commit_calls]
         values = {
             "drift": _histogram_means(histogram), "above": _shares_above(histogram),
             "similarity": _similarity(trace), "error": _errors(arrays, self.layers),
@@ -123,7 +123,7 @@ class Aggregates:
         - `tv`, `flips` (share of predictions whose best token changed) in these steps, and
           `tokens` committed in a step;
         - `committed`, `accepted`: numbers of steps by tokens committed in the step, and by tokens
-          that the guider accepted, from 0 on.
+          that the guider accepted, from 0 on. Commit calls (`Trace.commit_calls`) do not count.
 
         All but the last two and `quantiles` are {"mean", "sd", "runs"} over runs.
         """

@@ -10,7 +10,9 @@ from engine.config.spec import RunSpec
 from engine.core.drift_codes import decode
 from engine.core.events import GUIDED, QUANTITIES, SITES
 from engine.core.files import ASSETS
+from engine.serve.session import Session
 from engine.trace.trace import Trace
+from tests.support.micro import write_checkpoint
 from tests.support.traces import trace_of
 
 PROMPTS = ("one two", "three", "four five six")
@@ -26,8 +28,6 @@ def recorded(session, spec):
 
 @pytest.fixture(scope="module")
 def traces(checkpoint):
-    from engine.serve.session import Session
-
     session = Session({"micro": checkpoint})
     return [recorded(session, replace(SPEC, prompt=prompt)) for prompt in PROMPTS]
 
@@ -176,6 +176,19 @@ def test_a_model_of_other_layers_is_refused(traces):
     other._arrays["recorded_layer"] = np.array([0], np.int32)
     with pytest.raises(ValueError, match=r"^aggregates: the run has 1 layers and the others"):
         made.add("b", other)
+
+
+def test_commit_calls_are_no_steps_that_commit_nothing(tmp_path):
+    session = Session({"sdar": write_checkpoint(tmp_path / "sdar", kind="sdar")})
+    size = {"gen_length": 8, "block_length": 4, "steps": 8, "record": "steps"}
+    trace = recorded(session, RunSpec(model="sdar", prompt="one two", cache="frozen", **size))
+    made = Aggregates()
+    made.add("run", trace)
+    shown, proposing = made.to_dict(), int((~trace.commit_calls).sum())
+    assert proposing < trace.steps
+    assert (shown["committed"][0], sum(shown["committed"])) == (0, proposing)
+    tokens = int(np.isfinite(trace.arrays()["commit_confidence"]).sum())
+    assert shown["tokens"]["mean"] == pytest.approx(tokens / proposing, rel=1e-5)
 
 
 def test_nothing_recorded_has_no_figures():
