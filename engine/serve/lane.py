@@ -152,6 +152,7 @@ class Lane:
             memory["guider_cache_bytes"] = job.unmasker.cached_bytes()
             memory["guider_weight_bytes"] = job.run_guider.weight_bytes
         self._state, self._steps = None, iter(())
+        job.unmasker.set_guider(job.run_guider)  # with new readers, whose caches are empty
         return RunFinished(
             reason=reason,
             canvas=state.ids.astype(np.int32),

@@ -6,12 +6,14 @@ import weakref
 import pytest
 import torch
 
+import engine.guider.run_guider
 import engine.serve.lane
 import engine.serve.session
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, StepEvent
 from engine.generate.loop import Denoiser
+from engine.guider.model import GuiderReader
 from tests.engine.serve.test_pause_and_stop import is_free, until
 from tests.engine.serve.test_race import FAST, PLAIN
 from tests.support.micro import write_checkpoint
@@ -97,6 +99,24 @@ def test_a_finished_lane_is_freed_while_the_other_runs(session, held):
     assert len(alive(held)) <= 2
     assert {name for name, _ in events} == {"a", "b"} - {ended}
     assert_released(session, held)
+
+
+def test_the_guiders_cache_is_freed_with_its_lane(shipped, monkeypatch):
+    """The end of a lane frees it, before the end of the stream does."""
+    caches = []
+
+    class Watched(GuiderReader):
+        def read(self, ids, known):
+            caches.append(weakref.ref(self.cache))
+            return super().read(ids, known)
+
+    monkeypatch.setattr(engine.guider.run_guider, "GuiderReader", Watched)
+    size = {"gen_length": 8, "block_length": 8, "steps": 8}
+    events = shipped.run(RunSpec(prompt="Two and three.", unmasker="guided", **size))
+    assert until(events, RunFinished).reason == "done"
+    assert caches
+    assert not alive(caches)
+    events.close()
 
 
 FAILURES = [
