@@ -106,7 +106,9 @@ class D2Cache(CachePolicy):
             needed = np.zeros_like(view.masked_host)
             rows = np.maximum(view.needs_host - self.run.info.logit_shift, 0)
             np.put_along_axis(needed, rows, True, 1)
-            rows = needed | (self.choose(masked, view.block) if chosen is None else chosen)
+            chosen = self.choose(masked, view.block) if chosen is None else chosen
+            ended = self._masked_before & ~masked & view.masked_host  # by a stop, not committed
+            rows = needed | (chosen & ~ended)
         self._masked_before = masked
         if rows is None:
             return StepPlan()

@@ -118,9 +118,8 @@ def test_the_first_layer_is_dense_by_default(model):
 @pytest.mark.parametrize("dense", [True, False])
 def test_a_step_that_recomputes_only_the_first_layer_is_partial(model, dense):
     events = planned(model, WHOLE, recompute_ratio=0.0, layer0_dense=dense)[0].events
-    assert [event.kind for event in events[:6]] == [
-        "full", *["partial" if dense else "reuse"] * 4, "partial"
-    ]
+    idle = "partial" if dense else "reuse"
+    assert [event.kind for event in events[:6]] == ["full", *[idle] * 4, "partial"]
 
 
 def test_in_the_published_second_case_the_answer_is_not_recomputed(model):
