@@ -84,8 +84,8 @@ LESSONS = (
         "right.",
         5,
         "Drag the step of this lesson, or the replay bar below, to its start, then on to its end.",
-        "Every position starts masked. Tokens do not appear from left to right: in each block the "
-        "token with the highest confidence comes first.",
+        "Every position of the answer starts masked. Tokens do not appear from left to right: in "
+        "each block the token with the highest confidence comes first.",
         "Which answer token, of those before the end of the text, was unmasked last? "
         "Give its number.",
         ("plain", "threshold_95"), "scrub", "candidates", {"lane": "a", "step": 0, "layer": 0},
@@ -124,12 +124,12 @@ LESSONS = (
         6,
         "Put each of the four settings in lane B. For each, look at Refresh schedule, then at "
         "Compare.",
-        "The longer an interval, the fewer refreshes of its part the schedule shows. Fewer "
-        "refreshes of the answer need not change the text earlier: what is recomputed between "
-        "them counts as well. The first two settings recompute the quarter of the answer whose V "
-        "changed most, the other two none of it; layer 1 is recomputed in every step. Compare "
-        "shows the share of token-layers recomputed; in the lanes, ≠ marks the tokens that "
-        "changed.",
+        "The longer an interval, the fewer refreshes of its part the schedule shows. The setting "
+        "that refreshes the answer least does not change the most tokens: what is recomputed "
+        "between refreshes counts as well. The first two settings recompute the quarter of the "
+        "answer whose V changed most, the other two none of it; layer 1 is recomputed in every "
+        "step. Compare shows the share of token-layers recomputed; in the lanes, ≠ marks the "
+        "tokens that changed.",
         "Which setting recomputes least, among those that change no token?",
         ("plain", "dllm_25_5"), "choices", "schedule", {"lane": "b", "step": 20, "layer": 4},
         "choice", cheapest_faithful, DLLM_CHOICES,
@@ -151,11 +151,11 @@ LESSONS = (
         "Choosing rows by a cheap proxy of their drift, and what such a choice misses.",
         8,
         "Look at the probed steps of lane B and pin a cell.",
-        "In each layer a proxy of V, its low-rank projection, is compared with that of the "
-        "previous step. The rows whose proxy drifted most are recomputed, as many as the layer's "
-        "budget allows. The probe, an exact forward of the same step, shows which rows really "
-        "drifted. In the map, underlined cells are reused rows; their error is the drift that was "
-        "missed.",
+        "Layer 1 recomputes the whole answer in every step. Above it, between refreshes, a proxy "
+        "of V, its low-rank projection, is compared with that of the previous step. The rows whose "
+        "proxy drifted most are recomputed, as many as the layer's budget allows. The probe, an "
+        "exact forward of the same step, shows which rows really drifted. In the map, underlined "
+        "cells are reused rows; their error is the drift that was missed.",
         "Find a reused row whose attention output drifted as much as those of the recomputed rows. "
         "Pin it at a probed step, then press Check.",
         ("plain", "spa_cache"), "pin", "error", {"lane": "b", "step": 20, "layer": 4},

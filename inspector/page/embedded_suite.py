@@ -11,8 +11,8 @@ from inspector.handlers.page_handlers import Handlers
 from inspector.page_data.charts import loss_figure
 
 INTRODUCTION = """
-The models that ship with Driftscope are small enough to run anywhere: they show what diffusion
-decoding does, and make no other claim. A problem's structure, which has no names, things and
+The models that ship with Driftscope are small enough to run anywhere. They serve to show what
+diffusion decoding does, nothing else. A problem's structure, which has no names, things and
 wording, decides whether it belongs to the exam; for short word problems, the text does. No problem
 of an exam is in the training data, except up to one short word problem in twenty, whose text was
 drawn as a chained problem too.

@@ -1,0 +1,33 @@
+"""What the texts of the lessons say is true of their recordings."""
+
+from pathlib import Path
+
+from engine.trace.trace import Trace
+from inspector.lessons.choices import DLLM_CHOICES
+from inspector.lessons.lesson_checks import final
+
+FOLDER = Path(__file__).parents[2] / "assets" / "examples" / "lessons"
+
+
+def load(name):
+    return Trace.load(FOLDER / f"{name}.npz")
+
+
+def test_the_setting_that_refreshes_the_answer_least_does_not_change_the_most_tokens():
+    plain = final(load("plain"))
+    interval, changed = {}, {}
+    for one in DLLM_CHOICES:
+        trace = load(one.name)
+        interval[one.name] = trace.meta["spec"]["knobs"].get("dllm_cache.response_interval", 5)
+        changed[one.name] = int((final(trace) != plain).sum())
+    assert changed[max(interval, key=interval.get)] < max(changed.values())
+
+
+def test_layer_1_recomputes_the_answer_and_the_layers_above_it_choose():
+    trace = load("spa_cache")
+    prompt = int(trace.arrays()["prompt_mask"].sum())
+    done = trace.recompute_map()[:, :, 2, prompt:].all(2)
+    assert done[:, 0].all()
+    refreshed = done[:, 1:].all(1)
+    assert 1 < refreshed.sum() < len(refreshed)
+    assert not done[~refreshed, 1:].any()
