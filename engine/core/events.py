@@ -17,7 +17,7 @@ GUIDED = (  # fields of GuidedStep that are the columns of a trace's guided_coun
     "straddle_loss", "forwards", "fed", "prefilled",
 )  # fmt: skip
 SITES = ("k", "v", "attn", "ffn")
-QUANTITIES = (*SITES, "q0")  # q0: the query of head 0
+QUANTITIES = (*SITES, "q0")  # q0: the query of the first head
 PROBABILITY_SCALE = 254  # a probability's code uint8 is the probability times this, rounded
 NOT_COMPUTED = 255  # the code in place of a probability that was not computed
 REASONS = ("done", "stopped", "failed", "memory")  # memory: out of memory

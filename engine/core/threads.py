@@ -41,8 +41,8 @@ def best_threads(cores: int | None = None, works: Works | None = None) -> int:
 
     `cores` default to `usable_cores`, `works` to `products`. Numbers are compared by the geometric
     mean of the times, so that small works count as much as large ones. The result is 1 unless more
-    threads are at least 10 % faster, because on small shared machines several threads often lose.
-    torch's setting is restored.
+    threads take less than 90 % of its time, because on small shared machines several threads often
+    lose. torch's setting is restored.
     """
     cores, works = cores or usable_cores(), works or products()
     before = torch.get_num_threads()

@@ -1,7 +1,7 @@
 """Convert a run of another engine into a `driftscope-run` file.
 
-Known are the trajectories of d3LLM and the pages of dLLM-RL's trace viewer
-(engine/trace/foreign/README.md). With a tokenizer, token ids get their texts. Canvases that are too
+Trajectories of d3LLM and pages of dLLM-RL's trace viewer can be converted, see
+engine/trace/foreign/README.md. With a tokenizer, token ids get their texts. Canvases that are too
 large for the page are written as final tokens with the step of each.
 """
 

@@ -43,7 +43,8 @@ def branch_point(
     """The branch point of a spec over the ids `prompt`; None if it has no `start`.
 
     Raises ValueError naming `start.trace`, `start.step`, `start.edits`, `model`, `gen_length`,
-    `prompt` or `fixed` if the parent is missing or does not fit.
+    `block_length`, `images`, `suffix`, `prompt` or `fixed` if the parent is missing or does not
+    fit.
     """
     start = spec.start
     if start is None:

@@ -32,7 +32,10 @@ from engine.unmask.proposals import exclude_non_text, propose
 
 
 class Denoiser:
-    """A run between its steps."""
+    """A run between its steps.
+
+    Raises ValueError naming `prompt` if logits are shifted and the prompt is empty.
+    """
 
     def __init__(self, job: Job) -> None:
         self.job, spec, adapter, self.run = job, job.spec, job.adapter, job.run_info()
@@ -172,7 +175,10 @@ class Denoiser:
 
     @torch.inference_mode()
     def finalize(self, step: PendingStep) -> StepEvent:
-        """Wait for a step and update the host's canvas; applies the end-of-text rule."""
+        """Wait for a step and update the host's canvas; applies the end-of-text rule.
+
+        Raises RuntimeError as `PendingStep.finalize`.
+        """
         if self._pending is step:
             self._pending = None
         unmasker = self.job.unmasker

@@ -13,7 +13,7 @@ FLOOR = 1e-5
 
 
 def thresholds(profile: DriftProfile, shares: np.ndarray) -> tuple[float, ...]:
-    """The quantile `shares` [layers] of each layer's drifts; -inf if the share is 0."""
+    """The quantile `shares` [layers] of each layer's drifts, at least FLOOR; -inf at share 0."""
     return tuple(
         max(profile.quantile(layer, share), FLOOR) if share else -math.inf
         for layer, share in enumerate(shares.tolist())

@@ -258,7 +258,7 @@ class SpaCache(CachePolicy):
         self._counts = [[share(ratio, n) for n in free] for ratio in self.ratios(run.info)]
 
     def ratios(self, info: ModelInfo) -> tuple[float, ...]:
-        """The share of rows recomputed in each layer, [layers]."""
+        """The share of rows recomputed in each layer, [layers]; ValueError names a knob."""
         if self.budget == "fitted":
             if self._fitted is None:
                 raise ValueError(
