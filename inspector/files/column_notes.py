@@ -113,7 +113,7 @@ SUMMARY = {
     "rows_plain": "The same without a cache: every position that the model attends to enters in "
     "every step; steps that only fill a cache are left out",
     "recomputed": "Token-layers recomputed, as a share of those of all positions in every step, "
-    "from 0 to 1; a step that only fills a cache adds to the former alone",
+    "from 0 to 1; a step that only fills a cache adds to the recomputed ones alone",
     "gflops": "Floating-point operations, in 1e9",
     "cache_bytes": "Size of the cache",
     "peak_memory_bytes": "Largest memory use",
