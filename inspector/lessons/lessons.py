@@ -85,7 +85,8 @@ LESSONS = (
         5,
         "Drag the step of this lesson, or the replay bar below, to its start, then on to its end.",
         "Every position of the answer starts masked. Tokens do not appear from left to right: in "
-        "each block the token with the highest confidence comes first.",
+        "each block the token with the highest confidence comes first, and of equal ones the "
+        "leftmost, as in the padding after the text.",
         "Which answer token, of those before the end of the text, was unmasked last? "
         "Give its number.",
         ("plain", "threshold_95"), "scrub", "candidates", {"lane": "a", "step": 0, "layer": 0},

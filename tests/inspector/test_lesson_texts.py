@@ -13,6 +13,15 @@ def load(name):
     return Trace.load(FOLDER / f"{name}.npz")
 
 
+def test_equal_confidences_are_committed_from_left_to_right_after_the_text():
+    arrays = load("plain").arrays()
+    equal = arrays["commit_confidence"] == 1
+    padding = arrays["commit_id"] == arrays["commit_id"][-1]
+    places = arrays["commit_position"][equal & padding & (arrays["block"] == 1)]
+    assert len(places) > 20
+    assert (places[:-1] < places[1:]).all()
+
+
 def test_the_setting_that_refreshes_the_answer_least_does_not_change_the_most_tokens():
     plain = final(load("plain"))
     interval, changed = {}, {}
