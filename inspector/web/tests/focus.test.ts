@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Focus, redrawFocused, taskKeys } from "../src/base/focus.ts";
+import { Focus, redrawInPlace, taskKeys } from "../src/base/focus.ts";
 
 /** A node that can have the focus, in a document without anything else. */
 class Node {
@@ -127,23 +127,37 @@ test("a race that is asked for again, after a refusal, is waited for once", () =
   assert.equal(watching, before + 1);
 });
 
-test("the focused text of a box that is drawn again keeps the focus and its place", () => {
-  const now = Object.assign(new Node(), { getAttribute: () => "1.2.text", scrollTop: 30 });
-  const next = Object.assign(new Node(), { scrollTop: 0 });
-  let drawn = false;
-  const box = Object.assign(new Node(), {
-    querySelector: (selector: string) =>
-      drawn && selector === '[data-place="1.2.text"]' ? next : null,
+/** Texts of a table, scrolled by so many pixels each. */
+function textsAt(...tops: number[]): (Node & { scrollTop: number })[] {
+  return tops.map((scrollTop, i) =>
+    Object.assign(new Node(), { getAttribute: () => `1.${i}.text`, scrollTop }),
+  );
+}
+
+/** A box with texts, which is drawn again with others of the same names. */
+function redrawn(before: Node[], after: Node[], changes: Partial<Node> = {}): void {
+  let shown = before;
+  const box = Object.assign(new Node(), { querySelectorAll: () => shown }, changes);
+  redrawInPlace(box as unknown as HTMLElement, "data-place", () => {
+    shown = after;
   });
-  const redraw = (): void =>
-    redrawFocused(box as unknown as HTMLElement, "data-place", () => {
-      drawn = true;
-    });
-  now.focus();
-  redraw();
-  assert.deepEqual([page.activeElement === next, next.scrollTop], [true, 30]);
-  box.contains = () => false; // the focus is elsewhere
-  now.focus();
-  redraw();
-  assert.equal(page.activeElement, now);
+}
+
+test("the focused text of a box that is drawn again keeps the focus and its place", () => {
+  const [before, after] = [textsAt(30, 0), textsAt(0, 0)];
+  before[0].focus();
+  redrawn(before, after);
+  assert.deepEqual([page.activeElement === after[0], after[0].scrollTop], [true, 30]);
+  const elsewhere = textsAt(0)[0];
+  elsewhere.focus();
+  redrawn(before, after, { contains: () => false });
+  assert.equal(page.activeElement, elsewhere);
+});
+
+test("a text that was scrolled without the focus keeps its place when its box is drawn again", () => {
+  const [before, after] = [textsAt(30, 70), textsAt(0, 0, 0)];
+  body.focus();
+  redrawn(before, after, { contains: () => false });
+  const tops = after.map(({ scrollTop }) => scrollTop);
+  assert.deepEqual([page.activeElement === body, ...tops], [true, 30, 70, 0]);
 });

@@ -2,7 +2,7 @@ import { Announcer, taskNews } from "../base/announcer.ts";
 import type { Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { make, part, reachable, write } from "../base/dom.ts";
-import { Focus, taskKeys } from "../base/focus.ts";
+import { Focus, redrawInPlace, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
@@ -84,10 +84,9 @@ export class AdvicePart {
     write(this.find("chosen-words"), chosenWords(advice));
     this.find("chosen-keys").hidden = !advice.chosen;
     const box = this.find("table");
-    const focused = document.activeElement?.getAttribute("data-advice-race");
-    box.replaceChildren(settingTable(rows, (name) => this.race(name)));
-    if (focused)
-      box.querySelector<HTMLElement>(`[data-advice-race="${CSS.escape(focused)}"]`)?.focus();
+    redrawInPlace(box, "data-advice-race", () => {
+      box.replaceChildren(settingTable(rows, (name) => this.race(name)));
+    });
     reachable(box);
     this.focus.check();
     this.list("searched", [requestWords(advice), ...advice.caches.map(searchedWords)]);

@@ -45,18 +45,21 @@ function usable(node: Focusable | null): boolean {
 }
 
 /**
- * Draw a box again. If a node with the attribute `name` has the focus, the new node of its value has
- * it afterwards, scrolled as far.
+ * Draw a box again. The new node of each value of the attribute `name` has the focus, and is scrolled
+ * as far, as the node before.
  */
-export function redrawFocused(box: HTMLElement, name: string, draw: () => void): void {
+export function redrawInPlace(box: HTMLElement, name: string, draw: () => void): void {
+  const nodes = (): HTMLElement[] => [...box.querySelectorAll<HTMLElement>(`[${name}]`)];
+  const scrolled = new Map(nodes().map((node) => [node.getAttribute(name), node.scrollTop]));
   const now = document.activeElement;
-  const value = now && box.contains(now) ? now.getAttribute(name) : null;
-  const top = now?.scrollTop ?? 0;
+  const focused = now && box.contains(now) ? now.getAttribute(name) : null;
   draw();
-  const next = value && box.querySelector<HTMLElement>(`[${name}="${value}"]`);
-  if (!next) return;
-  next.focus({ preventScroll: true });
-  next.scrollTop = top;
+  for (const node of nodes()) {
+    const value = node.getAttribute(name);
+    if (value === focused) node.focus({ preventScroll: true });
+    const top = scrolled.get(value);
+    if (top) node.scrollTop = top;
+  }
 }
 
 /** Keeps the keyboard's focus near its place when the focused button is disabled. */

@@ -2,7 +2,7 @@ import { Announcer, taskNews } from "../base/announcer.ts";
 import { answering, type Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { part, reachable, write } from "../base/dom.ts";
-import { Focus, redrawFocused, taskKeys } from "../base/focus.ts";
+import { Focus, redrawInPlace, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
 import { Figure } from "../figures/figure.ts";
@@ -191,7 +191,7 @@ export class Batch {
     this.page = Math.min(this.page, pages - 1);
     const here = prompts.slice(this.page * PAGE, (this.page + 1) * PAGE);
     const box = this.find("prompts");
-    redrawFocused(box, "data-batch-place", () => {
+    redrawInPlace(box, "data-batch-place", () => {
       box.replaceChildren(promptTable(here, this.settings, (run) => this.open(run)));
       this.makeReachable();
     });
