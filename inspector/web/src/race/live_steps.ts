@@ -1,5 +1,7 @@
 /** The new steps of a run that goes on, asked for as fast as the page can draw them. */
+import { readJson } from "../base/json.ts";
 import type { Lane } from "./lane.ts";
+import type { News } from "./messages.ts";
 import type { Store } from "./store.ts";
 
 const PERIOD_MS = 125; // between two questions
@@ -10,8 +12,8 @@ export interface LiveStepsOptions {
   store: Store;
   /** Ask the server: the run and, by lane, the steps that the page has, or -1 before its start. */
   ask: (run: string, a: number, b: number) => Promise<string>;
-  /** Take the answer and draw it. */
-  take: (text: string) => Promise<void>;
+  /** Take new steps and draw them. */
+  take: (news: News) => Promise<void>;
   pause?: (ms: number) => Promise<void>;
   now?: () => number;
 }
@@ -28,14 +30,18 @@ export class LiveSteps {
 
   constructor(private readonly options: LiveStepsOptions) {}
 
-  /** Ask until the run pauses or ends. Nothing happens if it is followed already. */
+  /**
+   * Ask until the run pauses or ends, or the server does not have it. Its next message, if any,
+   * follows it again. Nothing happens if it is followed already.
+   */
   async follow(): Promise<void> {
     if (this.following) return;
     this.following = true;
+    let known = true;
     try {
-      while (this.running) await this.askOnce();
+      while (known && this.running) known = await this.askOnce();
     } catch {
-      // The server did not answer. Its next message, if any, follows the run again.
+      // The server did not answer.
     } finally {
       this.following = false;
     }
@@ -46,16 +52,20 @@ export class LiveSteps {
     return store.state === "running" && !store.pending && store.run !== null;
   }
 
-  private async askOnce(): Promise<void> {
+  /** Ask for the new steps; false if the server does not have the run. */
+  private async askOnce(): Promise<boolean> {
     const { store, ask, take } = this.options;
     const now = this.options.now ?? ((): number => performance.now());
     const pause = this.options.pause ?? paused;
     const { run, lanes } = store;
     const begun = now();
     const has = ({ start, rows }: Lane): number => (start ? rows.length : -1);
-    const text = await ask(run!, has(lanes.a), has(lanes.b));
-    if (this.running && store.run === run) await take(text);
+    const news = readJson(await ask(run!, has(lanes.a), has(lanes.b))) as News | null;
+    if (news?.run !== run) return false;
+    const some = Object.keys(news.lanes).length > 0;
+    if (some && this.running && store.run === run) await take(news);
     await pause(Math.max(PERIOD_MS - (now() - begun), REST_MS));
+    return true;
   }
 }
 

@@ -96,7 +96,7 @@ export class Race {
     this.live = new LiveSteps({
       store: this.store,
       ask: (run, a, b) => component.server.news(run, a, b),
-      take: (text) => this.takeSteps(text),
+      take: (news) => this.drawNews(this.store.takeLanes(news)),
     });
     this.whole = new WholeRace({
       store: this.store,
@@ -364,13 +364,6 @@ export class Race {
     const begins = LANES.some((name) => news.lanes[name]?.start);
     if (begins || !this.store.live) this.drawDetails();
     if (this.main && !this.component.props.offline) void this.live.follow();
-  }
-
-  /** Take the steps of an answer to `LiveSteps`. */
-  private async takeSteps(text: string): Promise<void> {
-    const news = readJson(text) as News | null;
-    if (!news || news.run !== this.store.run || !Object.keys(news.lanes).length) return;
-    await this.drawNews(this.store.takeLanes(news));
   }
 
   /** Draw what came; `whole` is false if steps before it are missing. */
