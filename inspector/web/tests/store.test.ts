@@ -26,7 +26,6 @@ test("steps that were missing are added to the lanes that are shown", () => {
   const store = raceOf(steps([0]), []);
   const { lanes } = store;
   const whole = store.asKnown(raceNews(steps([0], [1]), steps([2])));
-  assert.equal(whole.reset, false);
   assert.equal(store.take(whole), true);
   assert.equal(store.lanes, lanes);
   assert.deepEqual(store.latest(), { a: 2, b: 1 });
@@ -55,10 +54,38 @@ test("the whole race of a run that has ended meanwhile is not wanted any more", 
   assert.equal(store.awaits(whole), false);
 });
 
-test("the whole race replaces what there was", () => {
+test("the whole race of another run replaces what there was", () => {
   const store = raceOf(steps([0]), steps([1]));
-  store.take(raceNews(steps([0], [1]), []));
+  store.take(raceNews(steps([0], [1]), [], { run: "later" }));
   assert.deepEqual(store.latest(), { a: 2, b: 0 });
+});
+
+test("the end of a run is added to the lanes that are shown, at which the reader may look", () => {
+  const store = raceOf(steps([0]), []);
+  const { lanes } = store;
+  const end = raceNews(steps([0], [1]), steps([2]), { state: "done", summary: summaryOf() });
+  if (end.lanes.a) end.lanes.a.end = laneEnd();
+  store.take(end);
+  assert.equal(store.lanes, lanes);
+  assert.deepEqual([store.state, store.latest()], ["done", { a: 2, b: 1 }]);
+  assert.deepEqual([store.summary?.speedup, store.lanes.a.end?.reason], [2, "done"]);
+});
+
+test("a copy of the example keeps the lanes, and another example replaces them", () => {
+  const example = { state: "example" };
+  const store = raceOf(steps([0], [1]), steps([2]), example);
+  const { lanes } = store;
+  store.take(raceNews(steps([0], [1]), steps([2]), { ...example, run: "copy", recorded: "1" }));
+  assert.deepEqual([store.lanes === lanes, store.run, store.version], [true, "copy", "1"]);
+  store.take(raceNews(steps([0], [1]), steps([3]), { ...example, run: "other" }));
+  assert.deepEqual([store.lanes === lanes, store.run], [false, "other"]);
+});
+
+test("a run with the settings and the tokens of the one before has lanes of its own", () => {
+  const store = raceOf([], [], { state: "stopped" });
+  const { lanes } = store;
+  store.take(raceNews([], [], { run: "later" }));
+  assert.notEqual(store.lanes, lanes);
 });
 
 test("the whole race of a paused run leaves it paused, and that of one that is over ends it", () => {

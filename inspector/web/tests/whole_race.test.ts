@@ -62,6 +62,25 @@ test("the end of a run that the server has is taken, and one that goes on stays 
   assert.equal(store.state, "done");
 });
 
+test("a recording whose messages are over is over too, and its run is as the server has it", async () => {
+  const store = finished();
+  const { lanes } = store;
+  store.take({ run: "run", state: "recording", recorded: "1", lanes: {} });
+  const whole = raceNews(steps([0]), steps([0]), { state: "done", recorded: "2" });
+  const { whole: race, asked } = asker(store, () => whole);
+  await race.end();
+  assert.deepEqual([store.busy, store.state, store.version], [false, "done", "2"]);
+  assert.deepEqual([asked, store.lanes === lanes], [["run"], true]);
+});
+
+test("a recording whose messages are over is over too if the server lacks its run", async () => {
+  const store = finished();
+  store.take({ run: "run", state: "recording", lanes: {} });
+  await asker(store, () => LACKING).whole.end();
+  assert.deepEqual([store.busy, store.state, store.message], [false, "failed", BROKEN_OFF]);
+  assert.equal(store.summary?.speedup, 2);
+});
+
 test("a run that is over is not asked for, and one that starts meanwhile does not fail", async () => {
   const over = asker(finished(), () => LACKING);
   await over.whole.end();

@@ -51,8 +51,8 @@ export class Inspector {
   private readonly come = new OncePerFrame();
   /** Whether the cursor was put into the run, once its frames were there. */
   private placed = false;
-  /** The run at whose telling step the inspector was opened. */
-  private opened: string | null = null;
+  /** The lanes at whose telling step the inspector was opened. */
+  private opened: Store["lanes"] | null = null;
 
   constructor(options: InspectorOptions) {
     const { root, store, ask, source, onMove, onBranch, onRecord, align, atRest, offline } =
@@ -227,9 +227,9 @@ export class Inspector {
 
   /** Go to the telling step of a recorded example, unless the reader went somewhere before. */
   private openRun(): void {
-    const { run } = this.store;
-    if (run === this.opened || !this.frames.b || !this.atRest()) return;
-    this.opened = run;
+    const { lanes } = this.store;
+    if (lanes === this.opened || !this.frames.b || !this.atRest()) return;
+    this.opened = lanes;
     this.cursor.move(this.home);
   }
 
@@ -237,7 +237,7 @@ export class Inspector {
   get home(): Pick<Spot, "lane" | "step"> {
     const lane = this.frames.a && !this.frames.b ? "a" : "b";
     const frame = this.frames[lane];
-    if (frame && this.opened === this.store.run) return { lane, step: tellingStep(frame) };
+    if (frame && this.opened === this.store.lanes) return { lane, step: tellingStep(frame) };
     return { lane, step: (frame?.steps ?? 1) - 1 };
   }
 

@@ -15,6 +15,7 @@ import {
   worthSaying,
   type Missing,
 } from "./link.ts";
+import type { Store } from "./store.ts";
 
 function keyWords(left: Missing): string {
   if (left.press === "record") return RECORD_KEYS[left.level] ?? "";
@@ -25,8 +26,8 @@ function keyWords(left: Missing): string {
 export class LinkedView {
   private readonly wanted = readLink(location.search);
   private readonly field: HTMLInputElement;
-  /** The run that was brought to the wanted place, and the cursor there. */
-  private run: string | null | undefined;
+  /** The lanes that were brought to the wanted place, and the cursor there. */
+  private lanes: Store["lanes"] | null = null;
   private key = "";
   private left: Missing | null = null;
   /** Whether the run of the link was on the page: its note does not come back with another run. */
@@ -80,13 +81,13 @@ export class LinkedView {
     const wanted = this.wanted.cursor;
     const lane = wanted?.lane ?? this.inspector.cursor.pinned.lane;
     if (store.busy || !frames[lane] || this.key === "left") return;
-    if (this.run === store.run) {
+    if (this.lanes === store.lanes) {
       if (this.now() !== this.key) this.key = "left";
       return;
     }
     const left = this.missing()?.press;
     if (left === "run" || left === "branch") return;
-    this.run = store.run;
+    this.lanes = store.lanes;
     this.restore();
     this.key = this.now();
   }

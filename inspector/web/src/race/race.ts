@@ -358,8 +358,9 @@ export class Race {
   private async takeNews(news: News): Promise<void> {
     this.queued = false;
     if (news.state === "starting") this.comeToLanes();
+    const { lanes } = this.store;
     const whole = this.store.take(news);
-    if (news.reset) this.forget();
+    if (this.store.lanes !== lanes) this.forget();
     await this.drawNews(whole);
     const begins = LANES.some((name) => news.lanes[name]?.start);
     if (begins || !this.store.live) this.drawDetails();

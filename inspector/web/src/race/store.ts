@@ -43,11 +43,10 @@ export class Store {
   held = false;
 
   constructor() {
-    this.clear(null);
+    this.clear();
   }
 
-  private clear(run: string | null): void {
-    this.run = run;
+  private clear(): void {
     this.lanes = { a: new Lane("a"), b: new Lane("b") };
     this.summary = null;
     this.state = "empty";
@@ -71,7 +70,8 @@ export class Store {
     }
     if (this.ofEarlier(news)) return true;
     this.refusal = false;
-    if (news.reset) this.clear(news.run);
+    if (news.reset && !this.hasLanesOf(news)) this.clear();
+    if (news.reset) this.run = news.run;
     this.newest = news.run;
     this.pending = news.run !== this.run;
     this.state = news.state;
@@ -82,24 +82,39 @@ export class Store {
 
   /** Whether a race that was asked for because steps were missing is still wanted. */
   awaits(whole: News): boolean {
-    return this.live && whole.run !== null && whole.run === this.newest;
+    return this.underway && whole.run !== null && whole.run === this.newest;
   }
 
   /**
    * The whole race, which was asked for because steps were missing, in the state that the page
    * knows: the server's answer calls a race that goes on running, also if it waits or is paused.
-   * If its lanes are shown, only the missing steps are added, so that the page stays where it is.
    */
   asKnown(whole: News): News {
-    const known = { ...whole, reset: whole.run !== this.run };
-    if (OVER.includes(whole.state)) return known;
-    return { ...known, state: this.state, wait: this.wait ?? undefined };
+    if (OVER.includes(whole.state)) return whole;
+    return { ...whole, state: this.state, wait: this.wait ?? undefined };
   }
 
   /** The failure of the run of the last message, whose end was not told. */
   brokenOff(message: string): News {
     const run = this.newest;
     return { run, state: "failed", message, reset: run !== this.run, lanes: {} };
+  }
+
+  /**
+   * Whether the lanes that are shown are those of a whole race, so that they stay and the reader
+   * with them: it is the run that went on, or a copy of the example, to which a recording is added.
+   */
+  private hasLanesOf(whole: News): boolean {
+    if (whole.run === this.run) return true;
+    if (whole.state !== "example" || this.state !== "example") return false;
+    const copy = new Store();
+    copy.takeLanes(whole);
+    return copy.laneText() === this.laneText();
+  }
+
+  private laneText(): string {
+    const { a, b } = this.lanes;
+    return JSON.stringify([a, b].map(({ start, rows, at }) => [start, rows, at]));
   }
 
   /** Whether a message tells the end or the recording of a run that is no longer shown. */
@@ -145,9 +160,14 @@ export class Store {
     return !OVER.includes(this.state);
   }
 
+  /** Whether the run or its recording is going on. */
+  get underway(): boolean {
+    return this.live || this.state === "recording";
+  }
+
   /** Whether nothing new can be asked for. */
   get busy(): boolean {
-    return this.held || this.live || this.state === "recording";
+    return this.held || this.underway;
   }
 
   /** Whether the times of all lanes may be shown. */

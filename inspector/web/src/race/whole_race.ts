@@ -30,20 +30,24 @@ export class WholeRace {
     if (answered) await this.answer(answered);
   }
 
-  /** Take the end of a run whose messages are over. It has failed if the server does not have it. */
+  /**
+   * Take the end of a run, or of its recording, whose messages are over. The run has failed if the
+   * server does not have it.
+   */
   async end(): Promise<void> {
-    const run = this.liveRun();
+    const run = this.unfinished();
     if (run === null) return;
     const answered = await this.ask();
-    if (this.liveRun() !== run) return;
+    if (this.unfinished() !== run) return;
     if (answered?.run) return this.answer(answered);
     const { store, take } = this.options;
     await take(store.brokenOff(answered ? BROKEN_OFF : UNANSWERED));
   }
 
-  private liveRun(): string | null {
+  /** The run that, as far as the page knows, goes on or is being recorded. */
+  private unfinished(): string | null {
     const { store } = this.options;
-    return store.live ? store.newest : null;
+    return store.underway ? store.newest : null;
   }
 
   /** The answer; null if the server gave none. */

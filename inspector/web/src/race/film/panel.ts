@@ -32,9 +32,9 @@ export class FilmPanel {
   private readonly frames: () => Frames;
   private readonly type = videoType();
   private recording: AbortController | null = null;
-  /** The chosen moments, and the run they belong to. */
+  /** The chosen moments, and the lanes they belong to. */
   private moments: Frames[] = [];
-  private run: string | null = null;
+  private lanes: Store["lanes"] | null = null;
 
   constructor({ root, store, align, frames }: FilmOptions) {
     this.root = root;
@@ -56,11 +56,11 @@ export class FilmPanel {
     return this.find<HTMLButtonElement>(name);
   }
 
-  /** Draw the panel, if it is open; another run ends a recording. */
+  /** Draw the panel, if it is open; another race ends a recording. */
   draw(): void {
     const { store, type, recording } = this;
-    if (store.run !== this.run) {
-      this.run = store.run;
+    if (store.lanes !== this.lanes) {
+      this.lanes = store.lanes;
       this.moments = [];
       recording?.abort();
     }
