@@ -102,6 +102,9 @@ test("a search says what it was asked for", () => {
   const words = requestWords(ADVICE);
   assert.match(words, /^Asked for: at least 90 % \(right answers, .*\), 4 prompts for the search/);
   assert.match(words, /and 8 others for the final test, at most 8 candidates of a method\.$/);
+  const request = { ...ADVICE.request, search_prompts: 1, held_back_prompts: 1, candidates: 1 };
+  const single = /, 1 prompt for the search and 1 other for the final test, at most 1 candidate of/;
+  assert.match(requestWords({ ...ADVICE, request }), single);
 });
 
 test("a search says its size against the grid and how its predictions ranked", () => {

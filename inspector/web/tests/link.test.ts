@@ -169,6 +169,7 @@ test("a link whose settings cannot be run says so", () => {
 test("a link to a branch says that it has to be run, one after the other", () => {
   const search = "?branch=a.5.3-17&branch=b.6";
   assert.match(left(search), /before step 5 of lane A, with answer token 3 changed\. Press Branch/);
+  assert.match(left("?branch=a.5.3-17,9-m"), /, with answer tokens 3, 9 changed\./);
   const link = { ...SOURCE, branches: ["a.5.3-17"] };
   assert.match(left(search, { link, state: "done" }), /before step 6 of lane B\. Press Branch/);
   const continued = left(search, { link, state: "done" }, { a: 0, b: 4 });

@@ -76,7 +76,7 @@ export function requestWords({ request }: Advice): string {
   const { keep, of, search_prompts, held_back_prompts, candidates } = request;
   return (
     `Asked for: at least ${percent(keep)} (${kindWords(of)}), ` +
-    `${plural(search_prompts, "prompt")} for the search and ${number(held_back_prompts)} others ` +
+    `${plural(search_prompts, "prompt")} for the search and ${plural(held_back_prompts, "other")} ` +
     `for the final test, at most ${plural(candidates, "candidate")} of a method.`
   );
 }

@@ -43,12 +43,6 @@ interface Entry {
   tick: HTMLElement;
 }
 
-function option({ label, name }: Choice): HTMLOptionElement {
-  const out = make("option", "", label);
-  out.value = name;
-  return out;
-}
-
 /** The sign of a lesson's progress, and its words. */
 function tickWords({ done, right }: Progress): [sign: string, words: string] {
   if (right) return ["✓✓", "answered"];
@@ -243,8 +237,8 @@ export class Learn {
     number.hidden = lesson.answer !== "number";
     number.value = "";
     this.find("lesson-select").hidden = lesson.answer !== "choice";
-    const options = [{ label: "Choose …", name: "" }, ...lesson.choices];
-    this.find("lesson-select").replaceChildren(...options.map(option));
+    const options = lesson.choices.map(({ label, name }) => new Option(label, name));
+    this.find("lesson-select").replaceChildren(new Option("Choose …", ""), ...options);
     this.find("lesson-strip").hidden = lesson.action !== "strip";
     this.find("lesson-verdict").textContent = "";
     this.find<HTMLInputElement>("lesson-link").value = lessonLink(lesson.key);

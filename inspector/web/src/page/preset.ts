@@ -1,5 +1,5 @@
 import type { Component } from "../base/component.ts";
-import { make, part } from "../base/dom.ts";
+import { part } from "../base/dom.ts";
 import { readJson } from "../base/json.ts";
 
 /** The presets of a model (`inspector.form.presets`): names and labels, and the chosen one. */
@@ -7,12 +7,6 @@ interface Presets {
   choices: [name: string, label: string][];
   chosen: string;
   info: string;
-}
-
-function option(value: string, text: string): HTMLOptionElement {
-  const out = make("option", "", text);
-  out.value = value;
-  return out;
 }
 
 /** The list of presets in the settings. */
@@ -34,8 +28,8 @@ export class Preset {
     const found = readJson(this.component.props.value) as Presets | null;
     if (!found) return;
     this.info.textContent = found.info;
-    const options = found.choices.map(([name, label]) => option(name, label));
-    this.names.replaceChildren(option("", "–"), ...options);
+    const options = found.choices.map(([name, label]) => new Option(label, name));
+    this.names.replaceChildren(new Option("–", ""), ...options);
     this.names.disabled = !found.choices.length;
     this.names.value = found.chosen;
   }

@@ -1,6 +1,6 @@
 import { copyOnPress } from "../base/clipboard.ts";
 import { make } from "../base/dom.ts";
-import { headCell } from "../base/table.ts";
+import { headCell, headedTable } from "../base/table.ts";
 import { lessonLink, type Lesson } from "./lessons.ts";
 
 const HEADS = ["", "Lesson", "What you know afterwards", "Minutes", "Link"];
@@ -20,11 +20,8 @@ export function drawTeachers(
   lessons: readonly Lesson[],
   open: (lesson: Lesson) => void,
 ): void {
-  const table = make("table", "ds-course");
-  const head = make("tr");
-  head.append(...HEADS.map((text) => headCell("col", text)));
-  table.append(head, ...lessons.map((lesson, i) => row(lesson, i, open)));
-  root.replaceChildren(table);
+  const rows = lessons.map((lesson, i) => row(lesson, i, open));
+  root.replaceChildren(headedTable(HEADS, rows, "ds-course"));
 }
 
 function row(lesson: Lesson, place: number, open: (lesson: Lesson) => void): HTMLElement {

@@ -217,6 +217,7 @@ export function missingWords(
     return `This link shows ${view}, which needs a recording. Press ${RECORD_KEYS[left.level]}.`;
   const { lane, step, edits } = left.branch;
   const tokens = edits.map(([place]) => String(place + 1)).join(", ");
-  const changed = tokens ? `, with answer token ${tokens} changed` : "";
+  const noun = edits.length > 1 ? "tokens" : "token";
+  const changed = tokens ? `, with answer ${noun} ${tokens} changed` : "";
   return `This link goes on from before step ${before[lane] + step + 1} of lane ${lane.toUpperCase()}${changed}. Press Branch.`;
 }
