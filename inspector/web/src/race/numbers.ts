@@ -1,5 +1,6 @@
 import { make } from "../base/dom.ts";
 import { number } from "../base/format.ts";
+import { headCell, headedRow } from "../base/table.ts";
 import { termNodes } from "../page/glossary.ts";
 import type { Lane } from "./lane.ts";
 import type { Store } from "./store.ts";
@@ -76,20 +77,15 @@ export function metricText(name: string, value: number | null | undefined): stri
 /** Draw the table of all numbers of a race. */
 export function drawNumbers(target: HTMLElement, store: Store): void {
   const lanes = store.started;
-  const top = make("tr");
-  top.append(make("th", "", "Measure"));
-  for (const lane of lanes)
-    top.append(make("th", "", lane.name.toUpperCase() + ": " + lane.start.title));
+  const heads = lanes.map(({ name, start }) =>
+    headCell("col", name.toUpperCase() + ": " + start.title),
+  );
   const seen = new Set<string>();
   const rows = shownRows(lanes, store.timed).map(([name, label]) => {
-    const row = make("tr");
-    const head = make("th");
+    const head = headCell("row");
     head.append(...termNodes(label, seen));
-    row.append(
-      head,
-      ...lanes.map((lane) => make("td", "", metricText(name, lane.end?.metrics[name]))),
-    );
-    return row;
+    const cells = lanes.map(({ end }) => make("td", "", metricText(name, end?.metrics[name])));
+    return headedRow(head, cells);
   });
-  target.replaceChildren(top, ...rows);
+  target.replaceChildren(headedRow(headCell("col", "Measure"), heads), ...rows);
 }

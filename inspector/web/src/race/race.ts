@@ -29,7 +29,7 @@ import { describe, type GridEvents } from "./tokens.ts";
 import { Transport } from "./transport.ts";
 import { WholeRace } from "./whole_race.ts";
 
-const UNREAD =
+const NO_TOKEN =
   "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
 
 const CHARTS_MS = 100; // between two drawings of the charts while the replay plays
@@ -248,7 +248,7 @@ export class Race {
     const frames = this.transport.frames();
     this.find("readout").classList.toggle("ds-told", Boolean(target));
     const words = told && describe(lane, target.place, frames[target.lane]);
-    write(this.find("readout"), words || UNREAD);
+    write(this.find("readout"), words || NO_TOKEN);
   }
 
   private drawLane(name: LaneName, frames: Frames): void {
