@@ -154,7 +154,7 @@ test("the focused text of a box that is drawn again keeps the focus and its plac
   assert.equal(page.activeElement, elsewhere);
 });
 
-test("a text that was scrolled without the focus keeps its place when its box is drawn again", () => {
+test("a text that is scrolled without the focus keeps its place in a box that is drawn again", () => {
   const [before, after] = [textsAt(30, 70), textsAt(0, 0, 0)];
   body.focus();
   redrawn(before, after, { contains: () => false });

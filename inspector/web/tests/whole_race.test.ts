@@ -62,7 +62,7 @@ test("the end of a run that the server has is taken, and one that goes on stays 
   assert.equal(store.state, "done");
 });
 
-test("a recording whose messages are over is over too, and its run is as the server has it", async () => {
+test("a recording whose messages are over ends, and its run is as the server has it", async () => {
   const store = finished();
   const { lanes } = store;
   store.take({ run: "run", state: "recording", recorded: "1", lanes: {} });
@@ -73,7 +73,7 @@ test("a recording whose messages are over is over too, and its run is as the ser
   assert.deepEqual([asked, store.lanes === lanes], [["run"], true]);
 });
 
-test("a recording whose messages are over is over too if the server lacks its run", async () => {
+test("a recording whose messages are over ends also if the server lacks its run", async () => {
   const store = finished();
   store.take({ run: "run", state: "recording", lanes: {} });
   await asker(store, () => LACKING).whole.end();

@@ -45,8 +45,8 @@ function usable(node: Focusable | null): boolean {
 }
 
 /**
- * Draw a box again. The new node of each value of the attribute `name` has the focus, and is scrolled
- * as far, as the node before.
+ * Draw a box again. Nodes with the attribute `name` are the same before and after if its value is:
+ * the new node has the focus and the scroll position of the node before.
  */
 export function redrawInPlace(box: HTMLElement, name: string, draw: () => void): void {
   const nodes = (): HTMLElement[] => [...box.querySelectorAll<HTMLElement>(`[${name}]`)];
