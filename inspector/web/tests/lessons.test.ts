@@ -94,6 +94,24 @@ test("ticks are kept in a storage and restored from it", () => {
   assert.deepEqual([progress.done, progress.right], [true, false]);
 });
 
+test("ticks of two tabs are kept side by side", () => {
+  const storage = storageWith(null);
+  const [one, other] = [new Ticks(storage), new Ticks(storage)];
+  for (const tab of [one, other])
+    for (const key of ["masks", "drift"]) tab.keep(key, { done: false, right: false });
+  one.keep("masks", { done: true, right: true });
+  other.keep("drift", { done: true, right: false });
+  const kept = ["masks", "drift"].map((key) => {
+    const progress = new Progress();
+    new Ticks(storage).restore(key, progress);
+    return [progress.done, progress.right];
+  });
+  assert.deepEqual(kept, [
+    [true, true],
+    [true, false],
+  ]);
+});
+
 test("cleared ticks are gone", () => {
   const storage = storageWith('{"masks":{"done":true,"right":true}}');
   new Ticks(storage).clear();

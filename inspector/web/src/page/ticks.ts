@@ -35,21 +35,17 @@ export class Ticks {
     Object.assign(progress, this.known.get(key));
   }
 
-  /** Keep a lesson's progress. */
+  /** Keep a lesson's progress beside what the storage has by now, also from other tabs. */
   keep(key: string, { done, right }: Tick): void {
-    const before = this.known.get(key);
-    if (before?.done === done && before.right === right) return;
+    const before = this.known.get(key) ?? { done: false, right: false };
+    if (before.done === done && before.right === right) return;
     this.known.set(key, { done, right });
-    this.write();
+    keep(this.storage, KEY, JSON.stringify({ ...this.read(), [key]: { done, right } }));
   }
 
   /** Forget all ticks. */
   clear(): void {
     this.known.clear();
-    this.write();
-  }
-
-  private write(): void {
-    keep(this.storage, KEY, JSON.stringify(Object.fromEntries(this.known)));
+    keep(this.storage, KEY, "{}");
   }
 }
