@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeVar
@@ -168,7 +168,7 @@ class ModelAdapter(nn.Module):
         self.requires_grad_(False)
         self.kernels = Kernels()
         self._given: GivenRows | None = None
-        self._rotary = lru_cache(maxsize=4)(self._make_rotary)
+        self._rotary = _rotary_cache(info, self.kernels)
         sizes = {"q": info.n_heads, "k": info.n_kv_heads, "v": info.n_kv_heads}
         starts = {"q": 0, "k": info.n_heads, "v": info.n_heads + info.n_kv_heads}
         names = ("q", "k", "v", "qk", "kv", "qkv")
@@ -289,7 +289,7 @@ class ModelAdapter(nn.Module):
                 continue  # of a head, whose rows are not contiguous
             if isinstance(module, RoutineLinear | ExpertLinear | RMSNorm):
                 module.kernels = kernels
-        self._rotary.cache_clear()
+        self._rotary = _rotary_cache(self.info, kernels)
 
     def _routine(self, q: Tensor, k: Tensor) -> str:
         """The routine for attention of `q` [B, n, H, dh] over `k` [B, Hkv, T, dh]."""
@@ -304,6 +304,18 @@ class ModelAdapter(nn.Module):
         norms = {"q": block.q_norm, "k": block.k_norm}
         return torch.cat([norms[n](x) for n, x in zip(names, parts, strict=False)], 2)
 
-    def _make_rotary(self, length: int, dtype: torch.dtype, device: torch.device) -> Rotary:
-        fused, info = self.kernels.fused.get("rotation"), self.info
+
+def _rotary_cache(
+    info: ModelInfo, kernels: Kernels
+) -> Callable[[int, torch.dtype, torch.device], Rotary]:
+    """The rotary embedding of a length, a number format and a device; the last four are cached.
+
+    The cache does not refer to its adapter, which would then be freed by a garbage collection only.
+    """
+
+    @lru_cache(maxsize=4)
+    def rotary(length: int, dtype: torch.dtype, device: torch.device) -> Rotary:
+        fused = kernels.fused.get("rotation")
         return Rotary(length, info.rotary_dim, info.rope_theta, dtype, device, fused)
+
+    return rotary

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -120,7 +120,8 @@ class Rotary:
         angle = torch.arange(length, dtype=kind, device=device)[:, None] * theta**-power
         cos, sin = angle.cos().repeat(1, 2), angle.sin()
         self.table = torch.cat((cos, -sin, sin), 1)[None, :, None]
-        self._range_angles = lru_cache(maxsize=8)(self._angles_between)
+        # Not a method of self, whose cache would be a reference cycle.
+        self._range_angles = lru_cache(maxsize=8)(partial(_angles_between, self.table))
 
     def angles(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Cosines and sines [1 or B, n, 1, width] of global positions."""
@@ -128,9 +129,6 @@ class Rotary:
             entries = self.table.index_select(1, rows.flatten())
             return _cos_sin(entries.view(*rows.shape, 1, -1))
         return self._range_angles(*((0, None) if rows is ALL else (rows.start, rows.stop)))
-
-    def _angles_between(self, start: int, stop: int | None) -> tuple[Tensor, Tensor]:
-        return _cos_sin(self.table[:, start:stop])
 
     def __call__(self, x: Tensor, rows: Rows) -> Tensor:
         """Rotate `x` [B, n, H, dh] to global positions; computed in the dtype of the tables."""
@@ -143,6 +141,10 @@ class Rotary:
         y = x.to(cos.dtype)
         swapped = y.roll(width // 2, -1)
         return (y * cos).add_(swapped.mul_(sin)).to(x.dtype)
+
+
+def _angles_between(table: Tensor, start: int, stop: int | None) -> tuple[Tensor, Tensor]:
+    return _cos_sin(table[:, start:stop])
 
 
 def _cos_sin(entries: Tensor) -> tuple[Tensor, Tensor]:

@@ -56,8 +56,10 @@ def machine_kernels(shapes: Collection[ShapeClass]) -> Kernels:
     times = read_measured(FILES, _restored, MAX_BYTES)
     missing = [shape for shape in shapes if shape not in times]
     if missing:
-        times |= measured(missing)
-        keep_measured(FILES, {shape.key: dict(found) for shape, found in times.items()})
+        found = measured(missing)
+        times |= read_measured(FILES, _restored, MAX_BYTES)  # another process may have kept some
+        times |= found
+        keep_measured(FILES, {shape.key: dict(own) for shape, own in times.items()})
     return Kernels(times, max((shape.others for shape in shapes), default=1))
 
 
@@ -110,7 +112,7 @@ def read_measured(name: str, restore: Callable[[Any], dict[K, V]], most: int) ->
         if path.stat().st_size > most:
             return {}
         return restore(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return {}
 
 

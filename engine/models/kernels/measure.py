@@ -19,6 +19,7 @@ ROUNDS = 5  # timed runs of each routine, in turn
 HOPELESS = 1.5  # a routine so many times slower than the best one is not timed again,
 SURE = 2  # but only after so many rounds, as another process may have held up one of them
 MOST_LAYERS = 32  # whose weights are multiplied in turn
+LONGEST_TICK = 1e-4  # seconds by which a clock that times a routine may advance at once
 Layer = FusedLinear | SwiGLU
 Run = Callable[[], object]
 Clock = Callable[[], float]
@@ -46,9 +47,27 @@ def race(runs: Mapping[str, Run], clock: Clock | None = None) -> dict[str, float
 def suitable_clock() -> Clock:
     """The processor time of this thread if torch has one thread, else the elapsed time.
 
-    The processor time excludes time in which another process has the core.
+    The processor time excludes time in which another process has the core. Where it advances in
+    steps longer than LONGEST_TICK (16 ms on Windows), it is the elapsed time too.
     """
-    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+    if torch.get_num_threads() > 1 or tick(time.thread_time) > LONGEST_TICK:
+        return time.perf_counter
+    return time.thread_time
+
+
+def tick(clock: Clock) -> float:
+    """The least of three steps by which a clock advances, in seconds.
+
+    `time.get_clock_info` gives the unit of the numbers, which may be far shorter.
+    """
+    return min(_advance(clock) for _ in range(3))
+
+
+def _advance(clock: Clock) -> float:
+    begin = now = clock()
+    while now == begin:
+        now = clock()
+    return now - begin
 
 
 def layers_of(shape: ShapeClass) -> list[Layer]:
@@ -94,11 +113,12 @@ def routine_names(shape: ShapeClass) -> tuple[str, ...]:
 def measured(shapes: Iterable[ShapeClass]) -> dict[ShapeClass, dict[str, float]]:
     """Seconds of each routine of every class, by `race`."""
     found: dict[ShapeClass, dict[str, float]] = {}
+    clock = suitable_clock()
     with torch.inference_mode():
         for _, group in groupby(sorted(shapes, key=_weights), _weights):
             alike = list(group)
             layers = layers_of(alike[0])
-            found |= {shape: race(runs_of(shape, layers)) for shape in alike}
+            found |= {shape: race(runs_of(shape, layers), clock) for shape in alike}
     return found
 
 

@@ -1,12 +1,15 @@
 """ModelAdapter.project: any rows of a canvas give the same values at their global positions."""
 
+import gc
+from weakref import ref
+
 import pytest
 import torch
 
 from engine.cache.layer_probe import LayerPlan, LayerProbe
 from engine.cache.store import ActivationStore
 from engine.core.rows import ALL
-from tests.support.micro import ATOL, FAMILIES, model_of
+from tests.support.micro import ATOL, FAMILIES, make_model, model_of
 from tests.support.reference import reference_rotation
 
 LENGTH = 19
@@ -115,3 +118,16 @@ def test_attention_computed_for_a_policy_is_reused(model):
     fewer = probe.attn(LayerPlan(attn=slice(3, 5)))
     torch.testing.assert_close(fewer, first[:, 3:5], atol=ATOL, rtol=0)
     assert fewer is not first
+
+
+def test_an_adapter_and_its_rotary_tables_are_freed_without_a_garbage_collection():
+    model = make_model()
+    rotary = model.rotary(LENGTH)
+    rotary.angles(slice(0, 4))
+    held = [ref(one) for one in (model, model.block(0).qkv.weight, rotary, rotary.table)]
+    gc.disable()
+    try:
+        del model, rotary
+        assert [one() for one in held] == [None] * len(held)
+    finally:
+        gc.enable()

@@ -1,12 +1,14 @@
 """Kernels: the routine is that with the lowest measured time, measured once a machine."""
 
+import itertools
 import json
+import math
 import time
 
 import pytest
 import torch
 
-from engine.models.kernels import machine
+from engine.models.kernels import machine, measure
 from engine.models.kernels.choice import MOST_OTHERS, ROUTINES, TORCH, Kernels, ShapeClass, fastest
 from engine.models.kernels.linear import FusedLinear
 from engine.models.kernels.measure import (
@@ -62,8 +64,17 @@ def test_the_time_of_a_routine_is_the_median_of_its_runs_after_a_warm_up():
 @pytest.mark.parametrize(("threads", "counted"), [(1, False), (2, True)])
 def test_time_in_which_another_process_has_the_core_is_not_counted(monkeypatch, threads, counted):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(measure, "LONGEST_TICK", math.inf)  # whatever this machine's clock is
     (seconds,) = race({TORCH: lambda: time.sleep(0.01)}).values()  # the core is free meanwhile
     assert (seconds >= 0.01) == counted
+
+
+@pytest.mark.parametrize(("step", "suits"), [(1e-6, True), (1 / 64, False)])
+def test_a_processor_time_that_advances_in_long_steps_times_no_routine(monkeypatch, step, suits):
+    readings = itertools.count()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(time, "thread_time", lambda: next(readings) // 10 * step)
+    assert measure.suitable_clock() is (time.thread_time if suits else time.perf_counter)
 
 
 def test_a_hopeless_routine_is_timed_twice():
@@ -169,7 +180,25 @@ def test_what_is_known_is_not_measured_again(own_folder, monkeypatch):
     assert len(asked) == 4 * len(set(asked))
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"linear": {}}', '{"linear float32 32 128x256 8": 3}'])
+def test_what_another_process_keeps_during_a_measurement_stays(own_folder, monkeypatch):
+    other = ShapeClass.of("linear", torch.float32, 32, (100, 200))
+
+    def times(shapes):
+        found = {shape: dict.fromkeys(routine_names(shape), 1.0) for shape in (*shapes, other)}
+        machine.keep_measured(machine.FILES, {other.key: found.pop(other)})
+        return found
+
+    monkeypatch.setattr(machine, "measured", times)
+    adapter = adapter_of()
+    machine.choose_kernels(adapter)
+    (path,) = own_folder.glob("driftscope/kernels/*.json")
+    kept = {ShapeClass.from_key(key) for key in json.loads(path.read_text())}
+    assert kept == {other, *machine.shape_classes(adapter)}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "[" * 100_000, '{"linear": {}}', '{"linear float32 32 128x256 8": 3}']
+)
 def test_a_damaged_file_is_measured_again(own_folder, monkeypatch, text):
     monkeypatch.setattr(machine, "measured", lambda shapes: {s: {TORCH: 1.0} for s in shapes})
     machine.choose_kernels(adapter_of())

@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 WIDE = {"layers": 12, "d_model": 512, "n_heads": 8, "n_kv_heads": 8, "mlp_hidden_size": 2048}
 LAYER = 4 * (4 * 512**2 + 3 * 512 * 2048)  # bytes of one of its layers
 PEAKS = """
-import gc, json, sys
+import json, sys
 from pathlib import Path
 import torch
 from safetensors.torch import load_file
@@ -51,7 +51,6 @@ for act in (load, after_a_copy):
     held = act(Path(sys.argv[2]))
     peaks.append(peak_memory(CPU) - before)
     del held
-    gc.collect()  # an adapter refers to itself
 print(json.dumps(peaks))
 """
 
