@@ -5,8 +5,10 @@ Of the transfers only `HostCopy.get` makes the host wait for the device.
 
 from __future__ import annotations
 
+import errno
 import gc
 import platform
+import re
 import time
 from contextlib import suppress
 from functools import cache
@@ -18,6 +20,11 @@ from torch import Tensor
 
 Mark = float | torch.cuda.Event
 KEPT_BYTES = 8_000_000  # each thread that has run a model may keep twice as many
+# RuntimeErrors of torch's CPU allocator, of CUDA and other devices, of cuBLAS and cuDNN, of C++.
+OUT_OF_MEMORY_TEXT = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory|\bout of memory\b"
+    r"|\bCU\w+_STATUS_ALLOC_FAILED\b|^std::bad_alloc$"
+)
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
@@ -106,6 +113,15 @@ def capture_stream(device: torch.device) -> torch.cuda.Stream:
     That of `torch.cuda.graph` belongs to the GPU of the first capture of the process.
     """
     return torch.cuda.Stream(device)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an exception says that a device or the host ran out of memory."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY_TEXT.search(str(error)))
 
 
 def reset_peak_memory(device: torch.device) -> None:

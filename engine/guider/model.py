@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PretrainedConfig
 from transformers.utils import logging
 
-from engine.core.device import synchronized_time
+from engine.core.device import is_out_of_memory, synchronized_time
 from engine.core.events import PARTS
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
@@ -203,24 +203,27 @@ def _without_progress_bar() -> Iterator[None]:
 def load_guider(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> Guider:
     """Load the guider of a folder: safetensors only, without running code of the folder.
 
-    Raises CheckpointError naming the file, or a tensor that is missing.
+    Each weight is read to its device. Raises CheckpointError naming the file, or a tensor that is
+    missing, and the error of the allocator if memory runs out.
     """
     tokenizer, config = Tokenizer(folder), read_config(folder)
     files = Checkpoint(folder)  # raises if this is no safetensors checkpoint
     try:
         with _without_progress_bar():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder, config=config, dtype=dtype, local_files_only=True, use_safetensors=True,
-                trust_remote_code=False, output_loading_info=True,
+                folder, config=config, dtype=dtype, device_map=device, local_files_only=True,
+                use_safetensors=True, trust_remote_code=False, output_loading_info=True,
             )  # fmt: skip
     except Exception as error:  # the library raises bare Exceptions for damaged files
+        if is_out_of_memory(error):
+            raise
         raise CheckpointError(f"model.safetensors: cannot be read ({error})") from None
     model, info = loaded
     wrong = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
     if wrong:
         raise CheckpointError(f"model.safetensors: {wrong[0]} is missing or of another shape")
     stop_ids = find_stop_ids(tokenizer, config)
-    return Guider(name, model.to(device).eval(), tokenizer, stop_ids, files.digest())
+    return Guider(name, model.eval(), tokenizer, stop_ids, files.digest())
 
 
 @dataclass

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-import torch
-
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
+from engine.core.device import is_out_of_memory
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import dtype_of, parameters
 from engine.serve.guider_pool import decodes_causally
@@ -18,20 +15,6 @@ from engine.serve.memory_budget import spec_run_bytes
 from engine.serve.model_pool import ModelPool
 
 NARROW_DTYPE = "bfloat16"
-# RuntimeErrors of torch's CPU allocator, of CUDA and other devices, of cuBLAS and cuDNN, of C++.
-OUT_OF_MEMORY_TEXT = re.compile(
-    r"DefaultCPUAllocator: (can't allocate|not enough) memory|\bout of memory\b"
-    r"|\bCU\w+_STATUS_ALLOC_FAILED\b|^std::bad_alloc$"
-)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an exception says that a device or the host ran out of memory."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY_TEXT.search(str(error)))
 
 
 def out_of_memory_message(error: Exception, specs: Collection[RunSpec], models: ModelPool) -> str:

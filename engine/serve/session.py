@@ -33,7 +33,7 @@ from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
 from engine.serve.loaded_model import LoadedModel, check_context, digests_of
 from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
-from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
+from engine.serve.out_of_memory import out_of_memory_message
 from engine.serve.race import run_lanes, tagged, wait_for_lock, without_runs
 from engine.tiny import suite
 from engine.trace.file_format import MAX_BYTES

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import GPT2Config, Qwen2Config
+from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
+from engine.core.device import is_out_of_memory
 from engine.guider.model import causal_info, count_parameters, find_stop_ids, load_guider
 from engine.guider.run_guider import GuiderMatch
 from engine.models.loading.checkpoint import CheckpointError
@@ -85,6 +86,31 @@ def test_a_saved_guider_is_loaded_in_the_requested_dtype(tmp_path, tied):
     assert gap.abs().max() < 1e-5
     assert guider.stop_ids[0] == 5
     assert {1, 5} <= set(guider.stop_ids)
+
+
+def test_weights_are_read_to_their_device(tmp_path, monkeypatch):
+    folder, device, given = save_guider(tmp_path / "g"), torch.device("cpu"), []
+    read = AutoModelForCausalLM.from_pretrained
+
+    def noted(*args, **options):
+        given.append(options.get("device_map"))
+        return read(*args, **options)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", noted)
+    assert load_guider("g", folder, torch.float32, device).model.device == device
+    assert given == [device]
+
+
+def test_running_out_of_memory_is_no_damaged_file(tmp_path, monkeypatch):
+    folder = save_guider(tmp_path / "g")
+
+    def allocate(*args, **options):
+        return torch.empty(1 << 60, dtype=torch.uint8)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", allocate)
+    with pytest.raises(RuntimeError) as caught:
+        load_guider("g", folder, torch.float32, torch.device("cpu"))
+    assert is_out_of_memory(caught.value)
 
 
 def test_unusable_folders_are_refused_with_the_name_of_the_file(tmp_path):

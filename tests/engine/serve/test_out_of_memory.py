@@ -9,9 +9,10 @@ import torch
 
 import engine.serve.lane
 from engine.config.spec import RaceSpec, RunSpec
+from engine.core.device import is_out_of_memory
 from engine.core.events import RunFinished
 from engine.models.loading.hub import Hub
-from engine.serve.out_of_memory import is_out_of_memory, out_of_memory_message
+from engine.serve.out_of_memory import out_of_memory_message
 from engine.serve.session import Session
 from tests.engine.serve.test_pause_and_stop import is_free
 from tests.engine.serve.test_release import assert_released, held  # noqa: F401
