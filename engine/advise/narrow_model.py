@@ -66,6 +66,7 @@ class NarrowModel:
         wide = info.n_heads * head
         self.name = random_name(info, d=wide, ffn=ffn, vocab=MINIMUM["vocab"], head=head)
         adapter = random_adapter(random_model_config(self.name), torch.float32, torch.device("cpu"))
+        adapter.info = replace(adapter.info, stop_ids=())  # no random token ends a run
         tokenizer = Tokenizer(next(iter(embedded_models(ASSETS).values())))
         # The empty digest keeps calibrations of random weights out of the cache folder.
         self._model = LoadedModel(adapter, tokenizer, "")
@@ -89,8 +90,8 @@ class NarrowModel:
 
 
 def _scheduled(spec: RunSpec, steps: int | None) -> RunSpec:
-    """A spec that commits as many tokens in each step, in about so many steps."""
-    spec = replace(spec, dtype="float32", device="cpu", temperature=0.0)
+    """A spec that commits as many tokens in each step, in about so many steps, without stops."""
+    spec = replace(spec, dtype="float32", device="cpu", temperature=0.0, stop=())
     if not make_unmasker(spec).confidence_decides:
         return spec
     own = f"{spec.unmasker}."

@@ -26,7 +26,8 @@ class GpuSpec:
     """Published figures of a GPU: bytes, bytes a second, FLOPs a second by number format.
 
     `half` are those of 16 bits (dense); `single` and `double` those without tensor cores, which
-    torch uses for float32 and float64 unless it is told otherwise.
+    torch uses for float32 and float64 unless it is told otherwise. An A10G has other rates than an
+    A10. The RTX PRO 6000 is the Server Edition, whose memory is slower than a workstation's.
     """
 
     title: str
@@ -43,11 +44,11 @@ class GpuSpec:
 
 GPUS: Mapping[str, GpuSpec] = MappingProxyType({
     "l4x1": GpuSpec("L4", 24_000_000_000, 300e9, 121e12, 30.3e12, 0.47e12),
-    "a10g-large": GpuSpec("A10G", 24_000_000_000, 600e9, 70e12, 31.2e12, 0.49e12),
+    "a10g-large": GpuSpec("A10G", 24_000_000_000, 600e9, 70e12, 35e12, 0.55e12),
     "l40sx1": GpuSpec("L40S", 48_000_000_000, 864e9, 362e12, 91.6e12, 1.4e12),
     "a100-large": GpuSpec("A100", 80_000_000_000, 2039e9, 312e12, 19.5e12, 9.7e12),
     "zero-a10g": GpuSpec(
-        "ZeroGPU, half an RTX PRO 6000", 48_000_000_000, 896e9, 250e12, 62.5e12, 0.98e12
+        "ZeroGPU, half an RTX PRO 6000", 48_000_000_000, 798e9, 250e12, 62.5e12, 0.98e12
     ),
 })  # fmt: skip
 

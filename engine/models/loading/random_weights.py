@@ -127,7 +127,7 @@ def random_adapter(
 
 
 def random_prompt(info: ModelInfo, tokens: int, seed: int = 1) -> list[int]:
-    """Random ids below the mask and the stop ids."""
+    """Random ids below the mask and the ids that end a text."""
     draw = torch.Generator().manual_seed(seed)
-    below = min(info.mask_id, *info.stop_ids)
+    below = min(info.mask_id, info.eos_id, *info.stop_ids)
     return torch.randint(below, (tokens,), generator=draw).tolist()

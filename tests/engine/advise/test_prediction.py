@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
+from engine.advise import narrow_model
+from engine.advise.narrow_model import NarrowModel, _scheduled, flop_scale, step_flops
 from engine.advise.prediction import (
     Prediction,
     fit_sensitivity,
@@ -28,7 +29,7 @@ from engine.core.drift_codes import DRIFTS
 from engine.core.events import PARTS, StepEvent
 from engine.core.files import ASSETS
 from engine.models.loading.families import adapter_class, read_model_info
-from engine.models.loading.random_weights import PUBLISHED
+from engine.models.loading.random_weights import PUBLISHED, random_adapter
 from engine.trace.trace import Trace
 
 RATIO = "dllm_cache.recompute_ratio"
@@ -116,6 +117,21 @@ def test_a_run_without_a_schedule_has_as_many_steps_as_it_is_given(narrow):
     spec = replace(BASE, unmasker="threshold", cache="dual")
     assert len(list(narrow.run(spec, 10, steps=4))) == 4
     assert len(list(narrow.run(spec, 10, steps=1))) == 2, "each block needs one"
+
+
+@pytest.mark.parametrize("eos", ["official", "fill_safe", "fill_eager"])
+def test_no_random_token_ends_the_run_of_a_narrow_model(session, monkeypatch, eos):
+    def ending(config, *options):
+        """A model whose logits are all equal, so that it proposes token 0, which ends a text."""
+        adapter = random_adapter({**config, "eos_token_id": 0, "pad_token_id": 0}, *options)
+        adapter.head.weight.zero_()
+        return adapter
+
+    monkeypatch.setattr(narrow_model, "random_adapter", ending)
+    monkeypatch.setattr(narrow_model, "random_prompt", lambda info, tokens: [5] * tokens)
+    narrow = NarrowModel(session.model_info(BASE.model))
+    assert len(list(narrow.run(replace(BASE, eos=eos), 10))) == BASE.steps
+    assert not _scheduled(replace(BASE, stop=("7",)), None).stop
 
 
 @pytest.mark.parametrize("family", PUBLISHED)

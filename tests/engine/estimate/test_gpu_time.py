@@ -30,6 +30,12 @@ def test_the_logit_lens_of_an_8b_model_reads_the_head_for_each_part_of_its_rows(
     assert 0.2 < seconds < 0.5
 
 
+def test_figures_are_those_of_the_hardware_of_spaces():
+    server_edition, a10g_tera = 1597e9, 35  # a workstation's card has 1792e9, an A10 31.2
+    assert GPU.bandwidth == pytest.approx(server_edition / 2, rel=1e-3)
+    assert GPUS["a10g-large"].single == a10g_tera * 1e12
+
+
 def test_a_probed_run_takes_longer_by_its_lens():
     spec = RunSpec(gen_length=256, steps=256, dtype="bfloat16", record="probe")
     plan = {"prompt_tokens": 100, "suffix_tokens": 0, "max_forwards": 256, "probe_forwards": 8}
