@@ -13,7 +13,7 @@ from engine.models.loading.pretrained import PretrainedAdapter
 FIELDS = ConfigFields(
     {
         "hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False,
-        "use_mrope": False, "full_attn": True,
+        "use_mrope": False, "full_attn": True, "partial_rotary_factor": 1,
     },
     norm_eps=1e-6,
     max_context=2048,

@@ -12,8 +12,12 @@ from engine.models.loading.layout import LLAMA
 from engine.models.loading.pretrained import PretrainedAdapter
 
 FIELDS = ConfigFields(
-    {"hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False}, norm_eps=1e-6
-)
+    {
+        "hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False,
+        "partial_rotary_factor": 1,
+    },
+    norm_eps=1e-6,
+)  # fmt: skip
 
 
 class FastDllmV2Adapter(PretrainedAdapter):

@@ -28,10 +28,13 @@ FIELDS = ConfigFields(
     foreign=("num_experts", "llm_vocab_size"),
 )  # fmt: skip
 LLAMA_FIELDS = ConfigFields(
-    {"hidden_act": "silu", "rope_scaling": None, "attention_bias": False, "mlp_bias": False},
+    {
+        "hidden_act": "silu", "rope_scaling": None, "attention_bias": False, "mlp_bias": False,
+        "partial_rotary_factor": 1,
+    },
     norm_eps=1e-5,
     foreign=("num_experts",),
-)
+)  # fmt: skip
 # LLaDA-V's vision tower and its projection to embeddings; text does not use them.
 VISION = ("model.vision_tower.", "model.mm_projector.", "model.vision_resampler.",
           "model.image_newline")  # fmt: skip

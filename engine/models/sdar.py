@@ -14,7 +14,7 @@ from engine.models.loading.pretrained import PretrainedAdapter
 FIELDS = ConfigFields(
     {
         "hidden_act": "silu", "rope_scaling": None, "attention_bias": False,
-        "use_sliding_window": False,
+        "use_sliding_window": False, "partial_rotary_factor": 1,
     },
     norm_eps=1e-6,
 )  # fmt: skip

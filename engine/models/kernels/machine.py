@@ -52,9 +52,13 @@ def choose_kernels(adapter: ModelAdapter) -> None:
 
 
 def machine_kernels(shapes: Collection[ShapeClass]) -> Kernels:
-    """Measured times of a model's classes on this machine, with the threads torch has now."""
+    """Measured times of a model's classes on this machine, with the threads torch has now.
+
+    A class with a single routine, as all have in float16, is not measured.
+    """
     times = read_measured(FILES, _restored, MAX_BYTES)
-    missing = [shape for shape in shapes if shape not in times]
+    several = (shape for shape in shapes if len(routine_names(shape)) > 1)
+    missing = [shape for shape in several if shape not in times]
     if missing:
         found = measured(missing)
         times |= read_measured(FILES, _restored, MAX_BYTES)  # another process may have kept some

@@ -140,7 +140,8 @@ class OffloadedWeights(OffloadedWeightsLoader):
                 f"model: its weights cannot be written to {path.parent} ({error}); free some space "
                 f"there, or choose a smaller model"
             ) from None
-        assert self.stored(name, tensor)
+        known = self.stored(name, tensor)
+        assert known, "it has just been written"
 
     def __getitem__(self, key: str) -> Tensor:
         try:

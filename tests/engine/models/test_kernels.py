@@ -30,6 +30,11 @@ def adapter_of(dtype=torch.float32):
     return random_adapter(config, dtype, torch.device("cpu"))
 
 
+def measured_classes(adapter):
+    """The classes of an adapter for which this machine has several routines."""
+    return [s for s in machine.shape_classes(adapter) if len(routine_names(s)) > 1]
+
+
 class FakeClock:
     """A clock that moves by what each run costs, a list of seconds by name."""
 
@@ -164,10 +169,10 @@ def test_what_is_known_is_not_measured_again(own_folder, monkeypatch):
     monkeypatch.setattr(machine, "measured", times)
     first, second = adapter_of(), adapter_of()
     machine.choose_kernels(first)
-    assert asked == machine.shape_classes(first)
+    assert asked == measured_classes(first)
     assert first.block(0).out.routine(torch.zeros(1, 32, 64), 64) == "onednn"
     machine.choose_kernels(second)
-    assert len(asked) == len(set(asked)) == len(machine.shape_classes(first))
+    assert len(asked) == len(set(asked)) == len(measured_classes(first))
     assert second.kernels.times == first.kernels.times
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)  # other threads, other times
     machine.choose_kernels(second)
@@ -175,7 +180,8 @@ def test_what_is_known_is_not_measured_again(own_folder, monkeypatch):
     monkeypatch.setattr(machine, "ROUTINES_VERSION", 0)  # as before a routine got faster
     machine.choose_kernels(second)
     assert len(asked) == 3 * len(set(asked))
-    monkeypatch.setattr(machine, "routine_names", lambda shape: (TORCH,))  # as in another version
+    another = {shape: (*routine_names(shape), "new") for shape in asked}  # as in another version
+    monkeypatch.setattr(machine, "routine_names", lambda shape: another.get(shape, (TORCH,)))
     machine.choose_kernels(second)
     assert len(asked) == 4 * len(set(asked))
 
@@ -193,7 +199,7 @@ def test_what_another_process_keeps_during_a_measurement_stays(own_folder, monke
     machine.choose_kernels(adapter)
     (path,) = own_folder.glob("driftscope/kernels/*.json")
     kept = {ShapeClass.from_key(key) for key in json.loads(path.read_text())}
-    assert kept == {other, *machine.shape_classes(adapter)}
+    assert kept == {other, *measured_classes(adapter)}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +213,15 @@ def test_a_damaged_file_is_measured_again(own_folder, monkeypatch, text):
     path.write_text(text)
     again = adapter_of()
     machine.choose_kernels(again)
-    assert set(again.kernels.times) == set(machine.shape_classes(again))
+    assert set(again.kernels.times) == set(measured_classes(again))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_a_format_with_a_single_routine_is_not_measured(own_folder, monkeypatch, dtype):
+    monkeypatch.setattr(machine, "measured", lambda shapes: pytest.fail("measured"))
+    adapter = adapter_of(dtype)
+    machine.choose_kernels(adapter)
+    assert adapter.block(0).out.routine(torch.zeros(1, 32, 64, dtype=dtype), 64) == TORCH
 
 
 def test_the_setting_turns_measurement_off(own_folder, monkeypatch):

@@ -50,6 +50,8 @@ DREAM = [
     ({"use_mrope": True}, "use_mrope"),
     ({"rope_parameters": "many"}, "rope_parameters is 'many'; an object expected"),
     ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; 1 expected"),
+    ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
     ({"rope_parameters": {"full_attention": {}}}, "rope_parameters.full_attention"),
     ({"rope_theta": ..., "rope_parameters": {"rope_theta": 0}}, "rope_theta should be a positive"),
 ]
