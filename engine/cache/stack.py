@@ -26,27 +26,27 @@ from engine.config.blocks import BlockGrid
 
 @dataclass
 class Stack(CachePolicy):
-    """`window` chooses the rows that enter a step, `reuse` which of them each layer recomputes.
+    """`base` chooses the rows that enter a step, `reuse` which of them each layer recomputes.
 
-    Raises ValueError if `reuse` cannot be stacked on `window`.
+    Raises ValueError if `reuse` cannot be stacked on `base`.
     """
 
-    window: CachePolicy
+    base: CachePolicy
     reuse: CachePolicy
 
     def __post_init__(self) -> None:
-        if self.window.name not in self.reuse.stackable_on:
+        if self.base.name not in self.reuse.stackable_on:
             raise ValueError(
-                f"cache: {self.reuse.name} cannot be stacked on {self.window.name}: both would "
+                f"cache: {self.reuse.name} cannot be stacked on {self.base.name}: both would "
                 f"choose the same rows; it goes on {', '.join(self.reuse.stackable_on) or 'none'}"
             )
-        self.attention = self.window.attention  # type: ignore[misc]
+        self.attention = self.base.attention  # type: ignore[misc]
 
     def begin_step(self, view: StepView) -> StepPlan:
-        """The plan of `window`, with the kind that `reuse` makes of it."""
-        plan = self._window_plan = self.window.begin_step(view)
+        """The plan of `base`, with the kind that `reuse` makes of it."""
+        plan = self._base_plan = self.base.begin_step(view)
         full = plan.kind == "full"
-        by_kind = full and self._window_keeps and not view.run.info.block_causal
+        by_kind = full and self._base_keeps and not view.run.info.block_causal
         refreshed = plan.renewed or by_kind
         inner = replace(view, window_refreshed=refreshed)
         self._reuse_plan = self.reuse.begin_step(inner)
@@ -58,94 +58,94 @@ class Stack(CachePolicy):
 
     def check(self, block_length: int, known_order: bool) -> None:
         """Check both."""
-        self.window.check(block_length, known_order)
+        self.base.check(block_length, known_order)
         self.reuse.check(block_length, known_order)
 
     def prepare(self, context: PolicyContext) -> None:
-        """Prepare both; `reuse` for drifts measured under `window`."""
-        self.window.prepare(context)
-        self.reuse.prepare(replace(context, base=self.window.name))
+        """Prepare both; `reuse` for drifts measured under `base`."""
+        self.base.prepare(context)
+        self.reuse.prepare(replace(context, base=self.base.name))
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
         """The sites of both."""
-        both = (*self.window.sites(run), *self.reuse.sites(run))
+        both = (*self.base.sites(run), *self.reuse.sites(run))
         return tuple({site.name: site for site in both}.values())
 
     def start(self, run: RunInfo) -> None:
         """Start both."""
         super().start(run)
-        self.window.start(run)
+        self.base.start(run)
         self.reuse.start(run)
-        window, reuse = self.window.speedups, self.reuse.speedups
+        base, reuse = self.base.speedups, self.reuse.speedups
         self.speedups = Speedups(
-            static_rows=window.static_rows and reuse.static_rows,
-            capture_key=_both_keys if window.capture_key and reuse.capture_key else None,
+            static_rows=base.static_rows and reuse.static_rows,
+            capture_key=_both_keys if base.capture_key and reuse.capture_key else None,
         )
-        self._window_keeps = bool(self.window.sites(run))
+        self._base_keeps = bool(self.base.sites(run))
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """End the step of both."""
-        self.window.end_step(view, confidence, committed)
+        self.base.end_step(view, confidence, committed)
         self.reuse.end_step(view, confidence, committed)
 
     @property
     def follows_order(self) -> bool:
-        """That of `window`."""
-        return self.window.follows_order
+        """That of `base`."""
+        return self.base.follows_order
 
     def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """That of `window`."""
-        return self.window.confidence_mask(step, masked, block)
+        """That of `base`."""
+        return self.base.confidence_mask(step, masked, block)
 
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        """That of `window`."""
-        return self.window.logits_end(masked, block)
+        """That of `base`."""
+        return self.base.logits_end(masked, block)
 
     def rows_to_fill(self, block: slice) -> slice | None:
-        """Those of `window`."""
-        return self.window.rows_to_fill(block)
+        """Those of `base`."""
+        return self.base.rows_to_fill(block)
 
     def most_fills(self, grid: BlockGrid) -> int:
-        """Those of `window`."""
-        return self.window.most_fills(grid)
+        """Those of `base`."""
+        return self.base.most_fills(grid)
 
     @property
     def shares_rows(self) -> bool:
-        """That of `window`."""
-        return self.window.shares_rows
+        """That of `base`."""
+        return self.base.shares_rows
 
     def can_commit(self, count: int) -> bool:
-        """That of `window`."""
-        return self.window.can_commit(count)
+        """That of `base`."""
+        return self.base.can_commit(count)
 
     def planned(self, view: StepView, plan: StepPlan) -> Kinds:
-        """The regions that `window` recomputes, as far as `reuse` does."""
-        outer = self.window.planned(view, self._window_plan)
+        """The regions that `base` recomputes, as far as `reuse` does."""
+        outer = self.base.planned(view, self._base_plan)
         inner = self.reuse.planned(view, self._reuse_plan)
         prompt, block, rest = (b if a == "full" else a for a, b in zip(outer, inner, strict=True))
         return prompt, block, rest
 
     def data_rows(self) -> DataRows | None:
-        """Those of `reuse`, or else of `window`."""
-        return self.reuse.data_rows() or self.window.data_rows()
+        """Those of `reuse`, or else of `base`."""
+        return self.reuse.data_rows() or self.base.data_rows()
 
     def rows_by_order(self, info: ModelInfo, block_length: int) -> bool:
         """Whether that of one of them is true."""
-        return any(one.rows_by_order(info, block_length) for one in (self.window, self.reuse))
+        return any(one.rows_by_order(info, block_length) for one in (self.base, self.reuse))
 
     def with_assumed_share(self, share: float) -> Stack:
         """Both with this share."""
-        return Stack(self.window.with_assumed_share(share), self.reuse.with_assumed_share(share))
+        return Stack(self.base.with_assumed_share(share), self.reuse.with_assumed_share(share))
 
     def facts(self) -> dict[str, list[float]]:
         """Those of both."""
-        return self.window.facts() | self.reuse.facts()
+        return self.base.facts() | self.reuse.facts()
 
 
 def _both_keys(policy: Stack) -> tuple[object, ...] | None:
     """The capture keys of both policies; None if one of them has none in this step."""
     found = []
-    for part in (policy.window, policy.reuse):
+    for part in (policy.base, policy.reuse):
         key_of = part.speedups.capture_key
         found.append(None if key_of is None else key_of(part))
     return None if None in found else tuple(found)

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from engine.tiny import corpus
 from engine.tiny.family import EXAM, TRAINING, Problem, count_pieces
-from engine.tiny.states import Batch, Recipe, Sample, canvas, causal, copies
 from engine.tiny.tokenizer import BOS, EOS, EOT, HEAD, HEAD_END, digit_ids
+from engine.tiny.training_inputs import Batch, Recipe, Sample, canvas, causal, copies
 
 LONGEST = 930  # tokens of a sample; the answer region must fit into the context after it
 CHUNK = 1200  # conversations

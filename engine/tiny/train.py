@@ -42,7 +42,7 @@ from engine.core.tables import percentage
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
-from engine.tiny.states import Recipe
+from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import (
     continue_on,
     initial_state,

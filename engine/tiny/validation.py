@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from engine.tiny.batches import BatchStream
 from engine.tiny.family import VALIDATION
-from engine.tiny.states import Batch, Recipe
+from engine.tiny.training_inputs import Batch, Recipe
 
 SEED, CHUNK, BATCHES, TOKENS = 77, 120, 3, 2500  # of each family
 

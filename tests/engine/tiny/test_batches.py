@@ -7,7 +7,7 @@ import pytest
 
 from engine.tiny import tokenizer
 from engine.tiny.batches import BatchStream
-from engine.tiny.states import Recipe
+from engine.tiny.training_inputs import Recipe
 
 CHUNK = 12
 

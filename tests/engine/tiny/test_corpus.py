@@ -9,7 +9,7 @@ from engine.tiny import corpus, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.corpus import exam_questions, worked_prompt
 from engine.tiny.family import EXAM, TRAINING, VALIDATION, count_pieces
-from engine.tiny.states import Recipe
+from engine.tiny.training_inputs import Recipe
 
 SUITE = [name for name in corpus.families() if name != "short_problems"]  # its exam is by text
 MIXED = tuple((name, 1.0) for name in corpus.families())

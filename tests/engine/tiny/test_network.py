@@ -6,7 +6,7 @@ import torch
 from engine.tiny import tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import DISTANCES, NO_COPIES, Copies, Network, NetworkShape
-from engine.tiny.states import Recipe
+from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import new_network
 
 SMALL = NetworkShape(width=16, layers=2, heads=2, hidden=24)

@@ -11,7 +11,7 @@ from engine.models.tokenizer import Tokenizer
 from engine.tiny import corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import NetworkShape
-from engine.tiny.states import Recipe
+from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import initial_state
 from tests.engine.tiny.test_train import SMALL, train
 from tests.support.micro import ROOT

@@ -23,9 +23,9 @@ from engine.tiny import corpus, export, tokenizer, validation
 from engine.tiny import train as training
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
-from engine.tiny.states import Recipe
 from engine.tiny.tokenizer import MASK
 from engine.tiny.train import main
+from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import initial_state
 from tests.support.micro import ROOT
 

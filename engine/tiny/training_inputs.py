@@ -1,4 +1,4 @@
-"""Training states: the network's input, and the tokens that it has to predict.
+"""Training inputs: what the network reads in a step, and the tokens that it has to predict.
 
 There are three kinds. `causal`: next-token prediction on worked answers. `copies`: a clean answer
 read from left to right, and noisy copies of it divided into blocks; a block attends to the clean
