@@ -289,7 +289,7 @@ class Denoiser:
             unmasker.score,
             spec.temperature,
             self._noise,
-            unmasker.shaping,
+            unmasker.sampling_params,
             view.real_host,
             self.run.info.double_confidence,
         )

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from engine.generate import end_of_text
 from engine.trace.trace import Trace
-from engine.unmask.base import Candidates, Shaping, Unmasker
-from engine.unmask.proposals import propose, shape_logits
+from engine.unmask.base import Candidates, SamplingParams, Unmasker
+from engine.unmask.proposals import filter_logits, propose
 
 NO_CANDIDATES = "This run has no recorded candidates: press Record to see them."
 OLD_TRACE = (
@@ -36,39 +36,39 @@ class OldTraceError(UnknownAnswerError):
 class Sampling(NamedTuple):
     """How a run draws tokens and measures them: its temperature and the settings of its unmasker.
 
-    `shaping` is None if tokens are measured on the model's own distribution.
+    `params` is None if tokens are measured on the model's own distribution.
     """
 
     temperature: float
     score: str
-    shaping: Shaping | None
+    params: SamplingParams | None
 
     @classmethod
     def of(cls, unmasker: Unmasker, temperature: float) -> Sampling:
         """The sampling of a run with this unmasker and temperature."""
-        return cls(temperature, unmasker.score, unmasker.shaping)
+        return cls(temperature, unmasker.score, unmasker.sampling_params)
 
     @property
     def draw(self) -> Draw | None:
         """Runs with the same value draw the same tokens; None: the most probable ones."""
         if self.temperature == 0:
             return None
-        shaping = self.shaping or Shaping()
-        filters = shaping.top_p, shaping.top_k, shaping.top_k_first
-        return self.temperature, self.shaping is not None, *filters
+        params = self.params or SamplingParams()
+        filters = params.top_p, params.top_k, params.top_k_first
+        return self.temperature, self.params is not None, *filters
 
     @property
     def measure(self) -> tuple[float, float, int, bool] | None:
         """Runs with the same value measure on the same distribution; None: the model's own."""
-        shaping = self.shaping
-        if shaping is None or (self.temperature == 0 and shaping.top_p >= 1 and not shaping.top_k):
+        params = self.params
+        if params is None or (self.temperature == 0 and params.top_p >= 1 and not params.top_k):
             return None
-        return self.temperature, shaping.top_p, shaping.top_k, shaping.top_k_first
+        return self.temperature, params.top_p, params.top_k, params.top_k_first
 
     @property
     def alg_temp(self) -> float:
         """The temperature at which the order is drawn; 0: it is not drawn."""
-        return 0.0 if self.shaping is None else self.shaping.alg_temp
+        return 0.0 if self.params is None else self.params.alg_temp
 
     def ranks_as(self, other: Sampling) -> bool:
         """Whether both rank the same tokens by the same scores."""
@@ -203,12 +203,12 @@ class RecordedStep:
         if same and wanted.measure == own.measure and wanted.score in ("confidence", "random"):
             kept = self._tensor(self.confidence)
             return Candidates(ids, kept, kept), unknown
-        assert wanted.shaping is not None, "only shaped distributions differ from the model's own"
+        assert wanted.params is not None, "only filtered distributions differ from the model's own"
         logits = self._tensor(np.log(np.maximum(self.top_probs, 1e-30)))
-        shaped = shape_logits(logits, wanted.shaping, wanted.temperature)
+        filtered = filter_logits(logits, wanted.params, wanted.temperature)
         real = torch.ones(ids.shape, dtype=torch.bool)
-        found = propose(shaped, real, wanted.score, 0.0, ())
-        if wanted.shaping.top_p < 1 or not 0 < wanted.shaping.top_k <= self.top_probs.shape[1]:
+        found = propose(filtered, real, wanted.score, 0.0, ())
+        if wanted.params.top_p < 1 or not 0 < wanted.params.top_k <= self.top_probs.shape[1]:
             unknown.append(self._cut())
         confidence = self._tensor(self.confidence) if same else found.confidence
         return Candidates(ids, confidence, found.score), unknown
@@ -230,8 +230,8 @@ class RecordedStep:
         if same or wanted.draw is None:
             return np.ones((len(self.positions), 2))
         bounds = draw_bounds(self.top_probs, wanted.temperature, vocab)
-        shaping = wanted.shaping or Shaping()
-        if shaping.top_p < 1 or shaping.top_k:  # a filter removes other tokens only
+        params = wanted.params or SamplingParams()
+        if params.top_p < 1 or params.top_k:  # a filter removes other tokens only
             bounds[:, 1] = 1
         return bounds
 

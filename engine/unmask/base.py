@@ -30,8 +30,8 @@ class Candidates:
     """The proposed tokens `ids` at the positions `view.needs`, [B, n] each.
 
     `confidence` is their probability in the model's distribution (LLaDA's confidence), or in the
-    shaped one if the unmasker has a `shaping`. `score` is what the run ranks by, -inf for padding
-    rows. `logits` [B, n, V] are given to `guided` unmaskers only.
+    filtered one if the unmasker has `sampling_params`. `score` is what the run ranks by, -inf for
+    padding rows. `logits` [B, n, V] are given to `guided` unmaskers only.
     """
 
     ids: Tensor
@@ -65,7 +65,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Shaping:
+class SamplingParams:
     """Changes to each distribution before tokens are drawn from it or measured on it.
 
     The distribution is tempered, restricted to the most probable tokens that reach `top_p`, then
@@ -173,7 +173,7 @@ class Unmasker(DecodingRule, ABC):
     # Optional: what is proposed and where.
 
     @property
-    def shaping(self) -> Shaping | None:
+    def sampling_params(self) -> SamplingParams | None:
         """Changes to each distribution before it is measured; None for no change."""
         return None
 

@@ -12,7 +12,7 @@ from engine.config.knobs import Scalar
 from engine.core.device import HostCopy, upload
 from engine.models.base import ModelInfo
 from engine.models.ops import upcast
-from engine.unmask.base import Candidates, Shaping
+from engine.unmask.base import Candidates, SamplingParams
 
 SCORE_ALIASES: dict[str, Scalar] = {
     "low_confidence": "confidence",
@@ -28,7 +28,7 @@ def propose(
     score: str,
     temperature: float,
     noise: Sequence[torch.Generator],
-    shaping: Shaping | None = None,
+    params: SamplingParams | None = None,
     real_host: np.ndarray | None = None,
     double: bool = False,
 ) -> Candidates:
@@ -36,15 +36,15 @@ def propose(
 
     With a temperature, the token is the argmax of logits + temperature * Gumbel noise, drawn in
     float64 (LLaDA, generate.py); confidence and score are those of the distribution without it.
-    With a `shaping`, the token is drawn from the shaped distribution and measured on it (Dream,
+    With `params`, the token is drawn from the filtered distribution and measured on it (Dream,
     generation_utils.py). `noise` is the generator of each sequence. `real_host` is `real` on the
     host; if it is None and noise is drawn, `real` is copied from the device. The score `random`
     gives the confidence, since the order comes from `Unmasker.planned_order`. `double`: all
     probabilities are computed in float64, otherwise at least in float32.
     """
     z = logits.double() if double else upcast(logits)
-    if shaping is not None:
-        z, temperature = shape_logits(z, shaping, temperature), float(temperature > 0)
+    if params is not None:
+        z, temperature = filter_logits(z, params, temperature), float(temperature > 0)
     if temperature == 0:
         ids = z.argmax(-1)
     else:
@@ -53,9 +53,9 @@ def propose(
     probabilities = z.softmax(-1)
     confidence = probabilities.gather(-1, ids[..., None])[..., 0]
     values = _score(probabilities, confidence, score)
-    if shaping is not None and shaping.alg_temp > 0:
+    if params is not None and params.alg_temp > 0:
         u = _uniform(real, 1, noise, real_host)[..., 0]
-        values = values.double() / max(shaping.alg_temp, LEAST_ALG_TEMP) + _gumbel(u)
+        values = values.double() / max(params.alg_temp, LEAST_ALG_TEMP) + _gumbel(u)
     return Candidates(ids, confidence, values.masked_fill(~real, -torch.inf))
 
 
@@ -66,22 +66,22 @@ def exclude_non_text(logits: Tensor, info: ModelInfo) -> None:
         logits[..., info.text_size :].fill_(-torch.inf)
 
 
-def shape_logits(z: Tensor, shaping: Shaping, temperature: float) -> Tensor:
+def filter_logits(z: Tensor, params: SamplingParams, temperature: float) -> Tensor:
     """Temper logits [B, n, V] (0: unchanged), then apply `top_p` and `top_k`.
 
     The token that crosses `top_p` is kept, and so are ties with the last of `top_k`.
     """
     if temperature > 0:
         z = z / temperature
-    if shaping.top_k_first:
-        z = _top_k(z, shaping.top_k)
-    if shaping.top_p < 1:
+    if params.top_k_first:
+        z = _top_k(z, params.top_k)
+    if params.top_p < 1:
         ordered, places = z.sort(dim=-1, descending=True, stable=True)
-        out = ordered.softmax(-1).cumsum(-1) > shaping.top_p
+        out = ordered.softmax(-1).cumsum(-1) > params.top_p
         out = out.roll(1, -1)
         out[..., 0] = False
         z = z.masked_fill(torch.zeros_like(out).scatter(-1, places, out), -torch.inf)
-    return z if shaping.top_k_first else _top_k(z, shaping.top_k)
+    return z if params.top_k_first else _top_k(z, params.top_k)
 
 
 def _top_k(z: Tensor, count: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from engine.cache.base import RunInfo, StepView
 from engine.config.knobs import knob
-from engine.unmask.base import Shaping
+from engine.unmask.base import SamplingParams
 from engine.unmask.methods.quota import Quota
 from engine.unmask.schedule import BlockProgress, DreamSchedule
 
@@ -92,9 +92,9 @@ class Dream(Quota):
         return self.alg != "origin"
 
     @property
-    def shaping(self) -> Shaping:
+    def sampling_params(self) -> SamplingParams:
         """Temper and filter each distribution before confidence is measured."""
-        return Shaping(self.top_p, self.top_k, self.alg_temp)
+        return SamplingParams(self.top_p, self.top_k, self.alg_temp)
 
     def start(
         self,

@@ -10,7 +10,7 @@ import torch
 from engine.cache.base import StepView
 from engine.config.knobs import knob
 from engine.core.device import upload
-from engine.unmask.base import Candidates, Commit, Shaping, Unmasker
+from engine.unmask.base import Candidates, Commit, SamplingParams, Unmasker
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Dynamic(Unmasker):
     )
 
     @property
-    def shaping(self) -> Shaping:
+    def sampling_params(self) -> SamplingParams:
         """Temper each distribution and filter it, by `top_k` first."""
-        return Shaping(self.top_p, self.top_k, top_k_first=True)
+        return SamplingParams(self.top_p, self.top_k, top_k_first=True)
 
     @property
     def confidence_decides(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.cache.base import StepView
 from engine.config.knobs import knob
-from engine.unmask.base import Candidates, Commit, Shaping, Unmasker
+from engine.unmask.base import Candidates, Commit, SamplingParams, Unmasker
 
 
 @dataclass
@@ -33,9 +33,9 @@ class EntropyBounded(Unmasker):
     )
 
     @property
-    def shaping(self) -> Shaping:
+    def sampling_params(self) -> SamplingParams:
         """Temper each distribution and filter it, by `top_k` first."""
-        return Shaping(self.top_p, self.top_k, top_k_first=True)
+        return SamplingParams(self.top_p, self.top_k, top_k_first=True)
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the longest prefix of rising entropy whose sum is below the bound."""

@@ -1,12 +1,12 @@
-"""Dream's sampler: shaping, measures, its two schedules, and the random order origin."""
+"""Dream's sampler: filters, measures, its two schedules, and the random order origin."""
 
 import numpy as np
 import pytest
 import torch
 
 from engine.catalog import derive_plan, make_unmasker
-from engine.unmask.base import Shaping
-from engine.unmask.proposals import propose, shape_logits
+from engine.unmask.base import SamplingParams
+from engine.unmask.proposals import filter_logits, propose
 from engine.unmask.schedule import DreamSchedule
 from tests.support.micro import make_prompts, make_spec, model_of, run
 
@@ -26,8 +26,9 @@ def counts(result):
     return [len(e.positions) for e in result.events]
 
 
-def kept(**shaping):
-    return torch.isfinite(shape_logits(LOGITS, Shaping(**shaping), 0.0)).nonzero()[:, 0].tolist()
+def kept(**params):
+    found = filter_logits(LOGITS, SamplingParams(**params), 0.0)
+    return torch.isfinite(found).nonzero()[:, 0].tolist()
 
 
 def test_top_p_keeps_the_token_that_crosses_it():
@@ -45,15 +46,16 @@ def test_top_k_keeps_k_tokens_and_all_at_zero_or_above_the_vocabulary():
 
 
 def test_the_temperature_is_applied_before_top_p():
-    cool, hot = (shape_logits(LOGITS, Shaping(top_p=0.9), t).isfinite().sum() for t in (0.2, 5.0))
+    params = SamplingParams(top_p=0.9)
+    cool, hot = (filter_logits(LOGITS, params, t).isfinite().sum() for t in (0.2, 5.0))
     assert (int(cool), int(hot)) == (1, 6)
 
 
-def proposals(n, temperature, score="confidence", **shaping):
+def proposals(n, temperature, score="confidence", **params):
     real = torch.ones(1, n, dtype=torch.bool)
     noise = [torch.Generator().manual_seed(0)]
     logits = LOGITS.expand(1, n, 6)
-    return propose(logits, real, score, temperature, noise, Shaping(**shaping))
+    return propose(logits, real, score, temperature, noise, SamplingParams(**params))
 
 
 def test_tokens_and_confidence_follow_the_tempered_and_filtered_distribution():
@@ -73,7 +75,7 @@ def test_measures_use_the_filtered_distribution(alg, score):
     expected = {"margin": p[0] - p[1], "entropy": (p * p.log()).sum()}[score]
     rule = make_unmasker(dream(alg, top_k=3))
     real = torch.ones(1, 1, dtype=torch.bool)
-    found = propose(LOGITS[None, None], real, rule.score, 0.0, [], rule.shaping)
+    found = propose(LOGITS[None, None], real, rule.score, 0.0, [], rule.sampling_params)
     torch.testing.assert_close(found.score[0, 0], expected)
 
 
@@ -82,8 +84,8 @@ def test_an_order_temperature_draws_by_the_softmax_of_the_measure():
     logits = torch.stack([LOGITS * s for s in (0.2, 1.0, 3.0)]).expand(4000, 3, 6)
     noise = [torch.Generator().manual_seed(i) for i in range(4000)]
     real = torch.ones(4000, 3, dtype=torch.bool)
-    plain = propose(logits[:1], real[:1], "confidence", 0.0, noise[:1], Shaping())
-    found = propose(logits, real, "confidence", 0.0, noise, Shaping(alg_temp=0.5))
+    plain = propose(logits[:1], real[:1], "confidence", 0.0, noise[:1], SamplingParams())
+    found = propose(logits, real, "confidence", 0.0, noise, SamplingParams(alg_temp=0.5))
     share = torch.bincount(found.score.argmax(1), minlength=3) / 4000
     law = (plain.score[0] / 0.5).softmax(-1)
     assert (share - law).abs().max() < 4 * (0.25 / 4000) ** 0.5

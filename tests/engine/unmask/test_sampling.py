@@ -35,7 +35,7 @@ def test_temperature_zero_is_the_argmax_without_noise():
     assert len(proposals(0.1, seed=1).ids.unique()) > 1
 
 
-def test_confidence_is_of_the_unshaped_distribution():
+def test_confidence_is_of_the_unfiltered_distribution():
     for temperature in (0.3, 3.0):
         found = proposals(temperature)
         expected = LOGITS.softmax(-1)[found.ids]
