@@ -107,9 +107,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     Ids of the mask and the end of text that it lacks are those of the tokenizer's files, and so are
     the tokens that LLaDA-V's sampler suppresses. Raises CheckpointError naming a file that is
-    missing or not readable, or that has no such token, or a field that scales positions.
+    missing or not readable, or that has no such token, or a field that scales positions or says
+    that the weights are quantised.
     """
     config = read_json(folder / "config.json")
+    if config.get("quantization_config") is not None:
+        raise CheckpointError(
+            "config.json: quantization_config is set; use a checkpoint that is not quantised"
+        )
     config = _rotary_fields(config) | config
     if config.get("mask_token_id") is None:
         config["mask_token_id"] = mask_token_id(folder)

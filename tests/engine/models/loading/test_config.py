@@ -48,6 +48,7 @@ DREAM = [
     ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling is .*; None expected"),
     ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window is True"),
     ({"use_mrope": True}, "use_mrope"),
+    ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config is set; use a check"),
     ({"rope_parameters": "many"}, "rope_parameters is 'many'; an object expected"),
     ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type is 'yarn'"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; 1 expected"),
