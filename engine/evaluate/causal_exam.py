@@ -136,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     questions = corpus.exam_questions(args.problems, args.seed, args.shots, args.family)
     try:
         row = evaluate_causal(args.folder, questions, args.generate)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None
     row |= {"shots": args.shots, "family": args.family}
     print(

@@ -311,6 +311,15 @@ def test_the_causal_exam_names_the_weights_that_were_examined(capsys):
     assert len(document["rows"]) == 1
 
 
+def test_running_out_of_memory_ends_the_causal_exam_in_one_line(monkeypatch):
+    def load(*given):
+        return torch.empty(1 << 60, dtype=torch.uint8)
+
+    monkeypatch.setattr("engine.evaluate.causal_exam.load_guider", load)
+    with pytest.raises(SystemExit, match="^error: .*memory"):
+        engine_main(["causal-exam", "--folder", "any", "--problems", "1"])
+
+
 def test_a_folder_that_cannot_be_read_ends_the_causal_exam_in_one_line():
     with pytest.raises(SystemExit, match=r"^error: .*File name too long"):
         engine_main(["causal-exam", "--folder", "a" * 300, "--problems", "1"])

@@ -328,7 +328,7 @@ def test_a_stop_while_loading_releases_the_lock_and_keeps_no_model(folders, monk
 
 
 def test_a_stop_while_loading_frees_what_was_loaded(folders, monkeypatch):
-    """An adapter refers to itself, so that it stays until garbage is collected."""
+    """A GPU's allocator keeps what is freed until it is told to return it."""
     monkeypatch.setattr(
         "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
     )
