@@ -47,8 +47,8 @@ def race(runs: Mapping[str, Run], clock: Clock | None = None) -> dict[str, float
 def suitable_clock() -> Clock:
     """The processor time of this thread if torch has one thread, else the elapsed time.
 
-    The processor time excludes time in which another process has the core. Where it advances in
-    steps longer than LONGEST_TICK (16 ms on Windows), it is the elapsed time too.
+    The processor time excludes time in which another process has the core. Where it advances by
+    more than LONGEST_TICK at once (16 ms on Windows), the elapsed time is taken too.
     """
     if torch.get_num_threads() > 1 or tick(time.thread_time) > LONGEST_TICK:
         return time.perf_counter
