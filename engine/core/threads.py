@@ -24,11 +24,17 @@ def products() -> Works:
 
 
 def usable_cores(quota: Path = QUOTA) -> int:
-    """The cores that this process may use: those it is pinned to, within a container's quota."""
+    """The cores that this process may use: those it is pinned to, within a container's quota.
+
+    They are at most OMP_NUM_THREADS, which torch reads too, if that is a whole number from 1.
+    """
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows
         cores = os.cpu_count() or 1
+    most = os.environ.get("OMP_NUM_THREADS", "")
+    if most.isdecimal():
+        cores = min(cores, int(most) or cores)
     try:
         share, period = quota.read_text("utf-8").split()
         return min(cores, max(1, round(int(share) / int(period))))

@@ -55,10 +55,22 @@ def test_the_setting_is_restored():
 ])  # fmt: skip
 def test_cores_are_those_of_the_process_within_its_quota(monkeypatch, tmp_path, quota, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     path = tmp_path / "cpu.max"
     if quota is not None:
         path.write_text(quota)
     assert threads.usable_cores(path) == cores
+
+
+@pytest.mark.parametrize(("given", "cores"), [
+    ("1", 1), ("2", 2), ("16", 8), ("0", 8), ("-1", 8), ("4,2", 8), ("many", 8), ("", 8),
+])  # fmt: skip
+def test_cores_are_at_most_the_threads_that_the_environment_allows(
+    monkeypatch, tmp_path, given, cores
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert threads.usable_cores(tmp_path / "no quota") == cores
 
 
 def test_a_pinned_process_measures_no_more_threads_than_its_cores(monkeypatch):
