@@ -78,11 +78,11 @@ def test_a_zoomed_map_shows_its_cells_one_by_one(race):
 
 def test_another_layer_is_asked_for_alone(race):
     show(race, "drift")
-    race.settled()
+    race.quiet()
     before = len(race.watch.requests)
     race.page.locator("#ds-race [data-inspect-layer]").fill("3")
     drawn(race)
-    race.settled()
+    race.quiet()
     asked = race.watch.requests[before:]
     assert asked
     assert all("/driftscope/slice?" in url for url in asked)

@@ -104,7 +104,7 @@ def test_one_cursor_moves_everything_and_asks_only_for_slices(example, golden):
     show(race, "schedule")
     show(race, "drift")
     page.locator("#ds-race [data-inspect-lane-b]").click()
-    race.settled()
+    race.quiet()
     asked = len(race.watch.requests)
     drawn(race)
     step = page.locator("#ds-race [data-inspect-step]")

@@ -46,7 +46,7 @@ def ran(app, lasting_page, asked):
     """A page that shows a finished race, light though the machine prefers dark."""
     race = lasting_page(color_scheme="dark").open(app.link(__theme="light"))
     assert not race.page.evaluate("document.body.classList.contains('dark')")
-    race.settled()
+    race.quiet()
     before = len(race.watch.requests)
     race.finish()
     asked.extend(race.watch.requests[before:])
@@ -82,7 +82,7 @@ def test_the_map_shows_confidence_exactly(ran, theme):
 def test_scrubbing_asks_the_server_nothing(ran):
     page, bar = ran.page, ran.page.locator("[data-scrub]")
     page.locator("[data-align]").select_option("step")
-    ran.settled()
+    ran.quiet()
     asked = len(ran.watch.requests)
     bar.focus()
     page.keyboard.press("Home")

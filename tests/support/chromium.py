@@ -25,6 +25,8 @@ UNUSED = (
 )  # fmt: skip
 IDLE = "new Promise((done) => requestIdleCallback(done))"
 FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+# Longer than a view waits before it asks for slices that the reader may want next.
+LONGER = "new Promise((done) => setTimeout(() => requestIdleCallback(done), 300))"
 # What a page that was used before can be given anew; other options make a page of its own.
 MEDIA = {"color_scheme": "light", "reduced_motion": "no-preference", "forced_colors": "none"}
 FORGET = "() => { localStorage.clear(); sessionStorage.clear(); }"
@@ -203,6 +205,18 @@ class RacePage:
             at_rest = not self.watch.unanswered and len(self.watch.requests) == asked
             idle = idle + 1 if at_rest else 0
             asked = len(self.watch.requests)
+
+    def quiet(self) -> None:
+        """Wait until the page asks for nothing, nor for what the reader may want next.
+
+        The views of drift, similarity, queries and experts ask for the layers beside theirs once
+        nothing is drawn for a while, so a page that has `settled` may still add a request.
+        """
+        asked = -1
+        while asked < len(self.watch.requests):
+            self.settled()
+            asked = len(self.watch.requests)
+            self.page.evaluate(LONGER)
 
 
 @pytest.fixture(scope="session")
