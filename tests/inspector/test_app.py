@@ -94,10 +94,9 @@ def test_a_folder_whose_name_is_taken_is_told(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("environment", "said"),
     [({"DRIFTSCOPE_MODELS": "~nobody-here/x"}, "DRIFTSCOPE_MODELS: ~nobody-here/x"),
-     ({"DRIFTSCOPE_PRELOAD": "nope"}, "model: 'nope' is unknown"),
      ({"GRADIO_SERVER_NAME": "999.1.1.1"}, "Cannot find empty port"),
      ({"GRADIO_SERVER_PORT": "abc"}, "GRADIO_SERVER_PORT: 'abc' is not a port")],
-    ids=["folder", "preload", "address", "port"],
+    ids=["folder", "address", "port"],
 )  # fmt: skip
 def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_path):
     ended = subprocess.run(
@@ -107,6 +106,18 @@ def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_pa
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(f"error: {said}")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_model_that_cannot_be_preloaded_ends_the_start(monkeypatch, tmp_path):
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    monkeypatch.setenv("DRIFTSCOPE_PRELOAD", "nope")
+    for name in (
+        "app.publish.unpack", "gc.freeze", "signal.signal", "torch.set_num_threads",
+        "engine.core.threads.best_threads",
+    ):  # fmt: skip
+        monkeypatch.setattr(name, lambda *given: None)
+    with pytest.raises(ValueError, match="^model: 'nope' is unknown"):
+        app.main()
 
 
 @pytest.mark.parametrize("port", ["", "abc", "80.5", "0", "-1", "65536"])
