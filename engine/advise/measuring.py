@@ -187,8 +187,10 @@ class Measuring:
         """The keys of the run of plain decoding beside a setting's run, and of the latter."""
         spec = replace(named.spec, prompt=prompt.prompt, messages=())
         if named.name not in self._environments:
-            self._environments[named.name] = dict(self._environment(spec))
+            where = {**self._environment(spec), **self._journal.version(spec)}
+            self._environments[named.name] = where
         environment = self._environments[named.name]
         own = run_key(spec, prompt.answer, environment)
         plain = replace(self._plain.spec, prompt=prompt.prompt, messages=())
-        return run_key(plain, prompt.answer, {**environment, "beside": own}), own
+        beside = {**environment, **self._journal.version(plain), "beside": own}
+        return run_key(plain, prompt.answer, beside), own

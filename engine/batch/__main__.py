@@ -10,10 +10,10 @@ over the settings of the flags; without it, plain decoding is compared with the 
 flags. All settings have the same end-of-text rule.
 
 --out keeps every run in runs.jsonl as it ends. The same command continues from there after an
-interruption: only runs of other settings, prompts, checkpoints, machines or versions are run
-again. Control-C stops after a step and shows what there is. results.json has the figures of each
-setting and each prompt, table.md those of each setting. --estimate runs the first prompt only and
-says how long the others will take.
+interruption: only runs of other settings, prompts, checkpoints, machines or versions of torch or of
+the code that decodes are run again. Control-C stops after a step and shows what there is.
+results.json has the figures of each setting and each prompt, table.md those of each setting.
+--estimate runs the first prompt only and says how long the others will take.
 
 --record makes every run again with the recorder on, which is not timed, and adds it to the
 aggregates of its setting: drift, similarity and error by layer with their spread over the runs,

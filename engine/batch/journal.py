@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from engine.batch.decoding_code import code_version
 from engine.batch.outcome import Outcome
 from engine.config.spec import RunSpec
 from engine.distributed.keyed_lines import KeyedLines, key_of, read_lines
@@ -40,6 +41,15 @@ class Journal:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def version(self, spec: RunSpec) -> dict[str, str]:
+        """The version of the code as a part of a run's environment; empty without a file.
+
+        Another version may continue a file, and its outcomes are not mixed with those kept there.
+        """
+        if self._lines is None:
+            return {}
+        return {"code": code_version(spec.cache, spec.unmasker)}
 
     def get(self, key: str) -> Outcome | None:
         """The outcome of a key, or None."""

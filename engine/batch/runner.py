@@ -119,7 +119,7 @@ def batch_events(
     `last` are the prompt and the setting of runs that come after all others.
     """
     check_size(settings, prompts)
-    where = [environment(one.spec) for one in settings]
+    where = [{**environment(one.spec), **journal.version(one.spec)} for one in settings]
     if recordings is not None:
         recordings.begin([one.spec for one in settings], prompts, where)
     clock = _Clock(len(settings), len(prompts))

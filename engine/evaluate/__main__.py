@@ -15,7 +15,8 @@ compared with it problem by problem, and all are timed in turn on long prompts. 
 same end-of-text rule. The tables of assets/results are made by `python -m engine tables`.
 
 --out writes the document as table.json, with --specs also table.md, into a folder, and keeps each
-sample there as soon as its batch is finished; the same command computes only what is missing.
+sample there as soon as its batch is finished; the same command computes only what is missing, or
+was decoded by another version of the code.
 Rates of samples from several machines, or numbers of threads or processes, are null.
 
     accelerate launch --multi_gpu --num_processes 8 -m engine.evaluate --device cuda --out results

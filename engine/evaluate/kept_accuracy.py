@@ -7,40 +7,18 @@ each other at the end of a block.
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import inspect
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from engine.catalog import decoding_rules, make_rule, policies
+from engine.batch.decoding_code import code_digest, decoding_modules
 from engine.config.spec import RunSpec
 from engine.core.files import write_atomically
-from engine.unmask.methods.autoregressive import Autoregressive
-from engine.unmask.methods.guided import Guided
 
-ENGINE = Path(__file__).parents[1]
-# The code that decides which tokens are decoded and which answers are right. Of the methods only
-# those that a spec uses are added.
-PACKAGES = ("cache", "generate", "models", "tiny/families", "unmask")
-# Of specs with an autoregressive model, as guider or as decoder, also these.
-CAUSAL = ("guider/*.py", "generate/autoregressive.py")
-MODULES = (
-    "batch/statistics.py", "catalog.py", "core/rows.py", "core/regions.py", "config/answers.py",
-    "config/blocks.py", "config/plan.py", "config/spec.py", "evaluate/comparison.py",
-    "evaluate/exam.py", "serve/drift_meter.py", "serve/loaded_model.py", "tiny/corpus.py",
-    "tiny/family.py", "tiny/phrases.py", "tiny/scenes.py",
-)  # fmt: skip
-# Subpackages left out: methods of other specs; loading, which gives the weights of the digests;
-# captured forwards, whose tokens the tests compare with those of eager ones.
-LEFT_OUT = ("methods", "loading", "capture")
-# Accuracies are computed on a CPU.
-OF_A_GPU = ("fused.py", "fused_trials.py", "triton_kernels.py", "triton_rows.py")
 NOT_READ = ("README.md", "exam.json", "training.json")  # files of a model that no run reads
 ANSWERS = (
     "accuracy", "standard_error", "correct", "problems", "gained", "lost", "p", "agreement",
@@ -57,10 +35,11 @@ def row_key(
     `digests` are those of the models' folders by name (folder_digest), `exam` holds the problems,
     seed, shots and family.
     """
+    both = (decoding_modules(one.cache, one.unmasker) for one in (spec, baseline))
     parts = {
         "spec": spec.to_dict(), "baseline": baseline.to_dict(), "digests": dict(digests),
         "exam": dict(exam), "torch": torch.__version__,
-        "code": [code_digest(path) for path in _sources(spec, baseline)],
+        "code": [code_digest(path) for path in sorted(set[Path]().union(*both))],
     }  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -73,38 +52,6 @@ def folder_digest(folder: Path) -> str:
             sha.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
             sha.update(path.read_bytes())
     return sha.hexdigest()[:16]
-
-
-@cache
-def code_digest(path: Path) -> str:
-    """A digest of the syntax tree of a module, without comments and docstrings."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_text(body[0]):
-            body[0] = ast.Expr(ast.Constant(""))
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-def _is_text(node: ast.AST) -> bool:
-    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return constant and isinstance(node.value.value, str)  # type: ignore[attr-defined]
-
-
-def _sources(*specs: RunSpec) -> list[Path]:
-    """The modules of the code that decodes the specs and marks their answers."""
-    found = {ENGINE / name for name in MODULES}
-    for package in PACKAGES:
-        paths = (ENGINE / package).rglob("*.py")
-        found |= {p for p in paths if p.parent.name not in LEFT_OUT and p.name not in OF_A_GPU}
-    causal = {path for pattern in CAUSAL for path in ENGINE.glob(pattern)}
-    found -= causal
-    for spec in specs:
-        if isinstance(make_rule(spec), Guided | Autoregressive):
-            found |= causal
-        methods = [policies()[name] for name in spec.cache.split("+")]
-        found |= {Path(inspect.getfile(one)) for one in (*methods, decoding_rules()[spec.unmasker])}
-    return sorted(found)
 
 
 class KeptAccuracy:

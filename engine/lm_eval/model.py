@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lm_eval.api.model import TemplateLM
 
+from engine.batch.decoding_code import code_version
 from engine.config.answers import fitting_length
 from engine.config.spec import MAX_PROMPT_CHARS, RunSpec
 from engine.core.device import peak_memory, reset_peak_memory
@@ -35,6 +36,7 @@ from engine.serve.loaded_model import digests_of, make_job, suffix_ids
 from engine.serve.model_pool import ModelPool
 
 _LOG = logging.getLogger(__name__)
+LIKELIHOOD = Path(__file__).with_name("likelihood.py")
 GENERATION = ("until", "max_gen_toks", "do_sample", "temperature")  # arguments that are followed
 
 
@@ -265,6 +267,7 @@ class DriftscopeLM(TemplateLM):
 
     def _likelihood_key(self, context: list[int], target: list[int]) -> str:
         of_model = {"checkpoint": self.model.digest, "dtype": self.spec.dtype}
+        of_model["code"] = code_version(RunSpec.cache, RunSpec.unmasker, LIKELIHOOD)
         how = {"mc_num": self._samples, "seed": self.spec.seed, "greedy": self._greedy}
         if self.model.adapter.info.block_causal:
             how["block_length"] = self.spec.block_length
@@ -323,9 +326,8 @@ class DriftscopeLM(TemplateLM):
         values = {name: value for name, value in spec.to_dict().items() if name != "device"}
         parts = {
             "spec": values, **digests_of(self.model, spec), "task": where[0], "prompt": ids,
-            "batch": self._batch,  # forwards and times are shares of a batch
-            **({"turns": turns} if turns else {}),
-            **({"most": most} if most else {}),
+            "code": code_version(spec.cache, spec.unmasker), "batch": self._batch,
+            **({"turns": turns} if turns else {}), **({"most": most} if most else {}),
         }  # fmt: skip
         return _Asked(spec, most, context, turns, ids, where, key_of(parts))
 

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from engine.batch.decoding_code import code_version
 from engine.config.spec import RunSpec
 from engine.distributed.keyed_lines import KeyedLines, key_of, read_lines
 from engine.distributed.processes import Processes
@@ -92,8 +93,10 @@ class SharedExam:
     ) -> list[Sample]:
         """The samples in the order of the questions, on every process. Errors as `gather`'s."""
         batches = cut(model, spec, questions, batch, fit)
-        weights = digests_of(model, spec)
-        keys = [_keys(spec, weights, fit, [questions[i] for i in group]) for group in batches]
+        of_model = dict(digests_of(model, spec))
+        if self._lines is not None:  # which another version may continue
+            of_model["code"] = code_version(spec.cache, spec.unmasker)
+        keys = [_keys(spec, of_model, fit, [questions[i] for i in group]) for group in batches]
         missing = [i for i, own in enumerate(keys) if not all(key in self._held for key in own)]
         found = {
             index: self._held[key]
@@ -137,11 +140,13 @@ def _kept(folder: Path) -> Iterator[tuple[str, Sample]]:
                 print(f"{path}: a sample is decoded again: {error}", file=sys.stderr)
 
 
-def _keys(spec: RunSpec, weights: Mapping[str, str], fit: bool, questions: Questions) -> list[str]:
+def _keys(
+    spec: RunSpec, of_model: Mapping[str, str], fit: bool, questions: Questions
+) -> list[str]:
     """A key for each problem of a batch: of the run, not of the machine, and of its batch."""
     values = {name: value for name, value in spec.to_dict().items() if name != "device"}
     asked = [[prompt, one.solution] for one, prompt in questions]
-    parts = {"spec": values, **weights, "fit": fit, "batch": asked}
+    parts = {"spec": values, **of_model, "fit": fit, "batch": asked}
     return [key_of(parts | {"row": row}) for row in range(len(questions))]
 
 

@@ -168,6 +168,16 @@ def test_a_stopped_search_keeps_what_it_has_and_goes_on_from_there(tmp_path):
         assert one.speed_up == want.measured[name].speed_up
 
 
+def test_runs_of_another_version_of_the_code_are_made_again(tmp_path, monkeypatch):
+    runs = []
+    for version in ("old", "new", "new"):
+        monkeypatch.setattr("engine.batch.journal.code_version", lambda *names, v=version: v)
+        engine = Engine()
+        searched(engine, tmp_path / "runs.jsonl")
+        runs.append(len(engine.runs))
+    assert runs[0] == runs[1] > runs[2] == 0
+
+
 class Refusing(Engine):
     """An engine on which plain decoding fails on a prompt, or settings on all of them."""
 

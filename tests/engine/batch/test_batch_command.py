@@ -39,6 +39,17 @@ def test_a_batch_is_written_and_goes_on_after_an_interruption(prompts, tmp_path,
     assert [run["ms"] for run in again["prompts"][1]["runs"]] != times[1]
 
 
+def test_runs_of_another_version_of_the_code_are_made_again(prompts, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    words = ("--prompts", str(prompts), "--cache", "dual", "--record", "steps", "--out", str(out))
+    for version in ("old", "new"):
+        monkeypatch.setattr("engine.batch.journal.code_version", lambda *names, v=version: v)
+        main((*words, *SHORT))
+    assert len((out / "runs.jsonl").read_text().splitlines()) == 2 * 4
+    found = json.loads((out / "results.json").read_text())["aggregates"]["settings"]
+    assert [row["runs"] for row in found] == [2, 2]
+
+
 def test_a_stopped_batch_ends_with_the_status_of_an_interruption(prompts, monkeypatch, capsys):
     def stop_after_the_first(one):
         signal.raise_signal(signal.SIGINT)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.batch import journal as journal_module
 from engine.batch.journal import Journal, run_key
 from engine.batch.outcome import Outcome
 from engine.config.spec import RunSpec
@@ -63,6 +64,17 @@ def test_a_key_is_of_spec_answer_checkpoint_machine_and_versions():
         *(run_key(spec, "4", WHERE | {name: "other"}) for name in WHERE if name != "record"),
     ]
     assert len({key, *others}) == len(others) + 1
+
+
+def test_a_file_is_of_one_version_of_the_code_and_a_journal_in_memory_of_this_one(
+    tmp_path, monkeypatch
+):
+    versions = {("none", "quota"): "1", ("dual", "quota"): "2"}
+    monkeypatch.setattr(journal_module, "code_version", lambda *names: versions[names])
+    journal = Journal(tmp_path / "runs.jsonl")
+    assert journal.version(RunSpec()) == {"code": "1"}
+    assert journal.version(RunSpec(cache="dual")) == {"code": "2"}
+    assert Journal().version(RunSpec()) == {}
 
 
 @pytest.mark.parametrize(

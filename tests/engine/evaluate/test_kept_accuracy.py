@@ -7,18 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.batch.decoding_code import ENGINE, code_digest
 from engine.batch.settings import NamedSpec
 from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.evaluate import kept_accuracy, tables
-from engine.evaluate.kept_accuracy import (
-    ENGINE,
-    KEPT,
-    KeptAccuracy,
-    code_digest,
-    folder_digest,
-    row_key,
-)
+from engine.evaluate.kept_accuracy import KEPT, KeptAccuracy, folder_digest, row_key
 
 PLAIN = RunSpec()
 DUAL = replace(PLAIN, cache="dual")

@@ -103,6 +103,14 @@ def test_a_batch_is_written_before_the_next_one_is_decoded(tmp_path, monkeypatch
     assert len(samples(tmp_path)) == len(decoded) > 0
 
 
+def test_samples_of_another_version_of_the_code_are_decoded_again(tmp_path, monkeypatch):
+    found = []
+    for version in ("old", "new", "new"):
+        monkeypatch.setattr(shared_exam, "code_version", lambda *names, v=version: v)
+        found.append(run_alone(tmp_path)["rows"][0]["resumed"])
+    assert found == [0, 0, 8]
+
+
 def test_a_sample_of_another_version_is_decoded_again(capsys, tmp_path):
     result = ExamResult("5", True, 1, 1, 1, (7,), "v", 1, 1.0, 1.0, 1.0, 8)
     row = Sample(result, {}).to_dict()
