@@ -155,9 +155,11 @@ def _compare(
         for one in check_rules(read_specs(args.specs, base))
     ]
     pool, first = ModelPool(folders), specs[0].spec
-    digest, info = pool.load_to_run(first).digest, pool.run_info(first)
-    if args.timed and info is not None:
-        comparison.timed_length(specs, info.max_length)
+    digest = pool.load_to_run(first).digest
+    if args.timed:
+        infos = [pool.run_info(one.spec) for one in specs]
+        contexts = [info.max_length for info in infos if info is not None]
+        comparison.timed_length(specs, min(contexts, default=None))
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
     if args.workers > 1:

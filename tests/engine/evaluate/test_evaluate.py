@@ -29,7 +29,7 @@ from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
 from engine.tiny.suite import DEFAULT_FAMILY
-from tests.support.micro import ROOT
+from tests.support.micro import ROOT, write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -366,6 +366,15 @@ def test_rows_of_different_blocks_are_timed_on_answers_of_one_length(model):
     assert timed_length([NamedSpec(str(n), RunSpec(block_length=n)) for n in (16, 32)]) == 96
     with pytest.raises(ValueError, match=r"^block_length: .* 32 and 64, has 128 positions"):
         timed_length(specs, 127)
+
+
+def test_a_timed_answer_fits_the_context_of_every_row(tmp_path):
+    """It is refused before the exam, also if the first row is of a model with a longer context."""
+    short = write_checkpoint(tmp_path / "short", max_sequence_length=64)
+    path = tmp_path / "specs.json"
+    path.write_text('[{"name": "long", "model": "tiny-llada"}, {"name": "short"}]')
+    with pytest.raises(SystemExit, match=r"^error: block_length: .* 96 positions, .* has 64;"):
+        main(["--model", str(short), "--specs", str(path), "--problems", "1"])
 
 
 def test_an_interrupt_ends_a_worker_without_a_traceback():
