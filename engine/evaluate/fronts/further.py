@@ -6,7 +6,7 @@ So the times of the first problems stay, and the further ones may be decoded els
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,17 +22,21 @@ Solved = Mapping[str, Sequence[bool]]  # by name of a setting: which further pro
 def settings_to_judge(document: Row, plain: RunSpec) -> dict[str, RunSpec]:
     """Plain decoding, and the settings of fronts.json to be judged on further problems, by name.
 
-    They are those tested on all its problems, without those that keep too little, by the whole
-    interval, on FIRST_TEST problems or more. Problems on which plain decoding failed do not count.
+    They are those tested on all problems of their method, without those that keep too little, by
+    the whole interval, on FIRST_TEST problems or more. Problems on which plain decoding failed do
+    not count; it may have failed beside one method only.
     """
-    tested = [one for row in document["methods"] for one in row["held_back"]]
-    problems = max((len(one["right"]) for one in tested), default=0)
-    whole = [one for one in tested if len(one["right"]) == problems and one["kept"]]
-    left = [
-        one for one in whole
-        if problems < FIRST_TEST or Kept(**one["kept"]).may_keep(document["keep"])
-    ]  # fmt: skip
+    left = [one for row in document["methods"] for one in _left(row["held_back"], document["keep"])]
     return {PLAIN: plain} | {one["name"]: RunSpec.from_dict(one["spec"]) for one in left}
+
+
+def _left(tested: Sequence[Row], keep: float) -> Iterator[Row]:
+    """Those of a method's settings that are to be judged further."""
+    problems = max((len(one["right"]) for one in tested), default=0)
+    whole = (one for one in tested if len(one["right"]) == problems and one["kept"])
+    for one in whole:
+        if problems < FIRST_TEST or Kept(**one["kept"]).may_keep(keep):
+            yield one
 
 
 def with_further(document: Row, solved: Solved) -> dict[str, Any]:

@@ -23,18 +23,28 @@ def section(document: Row) -> str:
     """The section of assets/results/README.md: a table with one row per method, and the chart."""
     table = markdown_table(HEAD, [_cells(one) for one in document["methods"]])
     where = document["environment"]
-    judged, timed = document["held_out"] + document["further"], ""
-    keep = percentage(document["keep"], 0)
+    timed, keep = "", percentage(document["keep"], 0)
     if document["further"]:
         timed = f", the first {document['held_out']} of them timed"
     return (
-        f"{judged} held-out problems{timed}, of `{document['family']}` after {document['shots']} "
-        f"worked examples, `{document['model']}`, {where['device_name']}; {document['searched']} "
-        f"other problems for the search; at least {keep} of plain decoding's right answers "
-        "kept.\n\n"
+        f"{_judged(document)} held-out problems{timed}, of `{document['family']}` after "
+        f"{document['shots']} worked examples, `{document['model']}`, {where['device_name']}; "
+        f"{document['searched']} other problems for the search; at least {keep} of plain decoding's "
+        "right answers kept.\n\n"
         f"{table}\n![Speed-up and kept accuracy of every method's settings]"
         f"(fronts-{document['model']}.svg)\n"
     )
+
+
+def _judged(document: Row) -> str:
+    """On how many problems the chosen settings are judged.
+
+    They are fewer than all for a method beside which plain decoding failed on some.
+    """
+    tested = [one for row in document["methods"] for one in row["held_back"]]
+    counts = {one["kept"]["pairs"] for one in tested if one["chosen"]}
+    counts = counts or {document["held_out"] + document["further"]}
+    return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
 
 def _cells(row: Row) -> list[str]:

@@ -104,6 +104,17 @@ def settings(document):
     return row, {one["name"]: one for one in row["held_back"]}
 
 
+@pytest.fixture
+def document_of_two():
+    """A document whose second method has three problems, since plain decoding failed on one."""
+    found, other = document(), method(fewer=4.0)
+    (fewer,) = (one for one in other["held_back"] if one["name"] == "fewer")
+    lists = ("speed_ups", "right", "plain_right")
+    fewer |= {name: fewer[name][:3] for name in lists}
+    fewer |= {"chosen": True, "kept": dataclasses.asdict(accuracy_kept([(True, True)] * 3))}
+    return found | {"methods": [*found["methods"], other | {"held_back": [fewer]}]}
+
+
 def test_further_problems_count_like_the_first_ones():
     lost = (True, True, True, False)
     after = with_further(document(), solved(preset=lost))
@@ -150,6 +161,16 @@ def test_settings_that_clearly_keep_too_little_are_not_judged_further(problems, 
 def test_settings_are_judged_further_though_plain_decoding_failed_on_a_problem():
     found = document() | {"held_out": 5}  # the settings were tested on the four others
     assert list(settings_to_judge(found, RunSpec())) == [PLAIN, *TIMES]
+
+
+def test_a_method_is_judged_further_though_plain_decoding_failed_beside_it_alone(document_of_two):
+    assert list(settings_to_judge(document_of_two, RunSpec())) == [PLAIN, *TIMES, "fewer"]
+    (_, row) = with_further(document_of_two, solved(fewer=ALL))["methods"]
+    assert row["accepted"] == ["fewer"]
+
+
+def test_the_table_says_that_methods_are_judged_on_unlike_numbers_of_problems(document_of_two):
+    assert section(document_of_two).startswith("3 to 4 held-out problems, of `f`")
 
 
 def test_a_setting_that_is_not_judged_further_stays_as_it_was():
