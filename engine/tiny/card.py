@@ -132,8 +132,8 @@ def _seeds(phases: list[dict[str, Any]]) -> str:
 def exam_rows(files: list[Path], folder: Path, name: str) -> list[dict[str, Any]]:
     """The rows of the exams in `files`, of the model `name` where a file has several.
 
-    Raises ValueError for a file that cannot be read, whose last line is no such document, or that
-    is of other weights than those in `folder`.
+    Raises ValueError for a file that cannot be read, whose last line is no such document, or whose
+    rows are of other weights than those in `folder`.
     """
     rows: list[dict[str, Any]] = []
     for file in files:
@@ -142,7 +142,7 @@ def exam_rows(files: list[Path], folder: Path, name: str) -> list[dict[str, Any]
             found = list(_rows_of(document, name)) if "tables" in document else document["rows"]
             for row in found:
                 _exam_cells(row)
-            weights = _weights_of(document)
+            weights = _weights_of(document, name)
             rows += found
         except OSError as error:
             raise ValueError(f"exams: {file} cannot be read: {error.strerror}") from None
@@ -153,12 +153,15 @@ def exam_rows(files: list[Path], folder: Path, name: str) -> list[dict[str, Any]
     return rows
 
 
-def _weights_of(document: dict[str, Any]) -> str | None:
+def _weights_of(document: dict[str, Any], name: str) -> str | None:
     """The digest of the weights that an exam is of, "" if it is of several models.
 
-    None for a document that names no weights.
+    Of `tables` it is that of those of the model `name`. None for a document that names no weights.
     """
-    if "tables" in document or "environment" not in document:
+    if "tables" in document:
+        found = {table["checkpoint"] for table in document["tables"] if table["model"] == name}
+        return str(found.pop()) if len(found) == 1 else "" if found else None
+    if "environment" not in document:
         return None
     models = {row["spec"]["model"] for row in document["rows"]}
     return str(document["environment"]["checkpoint"]) if len(models) == 1 else ""

@@ -29,8 +29,8 @@ def section(document: Row) -> str:
     return (
         f"{_judged(document)} held-out problems{timed}, of `{document['family']}` after "
         f"{document['shots']} worked examples, `{document['model']}`, {where['device_name']}; "
-        f"{document['searched']} other problems for the search; at least {keep} of plain decoding's "
-        "right answers kept.\n\n"
+        f"{document['searched']} other problems for the search; at least {keep} of plain "
+        "decoding's right answers kept.\n\n"
         f"{table}\n![Speed-up and kept accuracy of every method's settings]"
         f"(fronts-{document['model']}.svg)\n"
     )

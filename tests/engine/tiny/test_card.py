@@ -20,19 +20,32 @@ def copy_model(folder):
         shutil.copy(ROOT / "assets" / "models" / "tiny-llada" / file, folder)
 
 
-def test_a_card_shows_the_tables_of_its_model(tmp_path):
-    copy_model(tmp_path)
+def write_tables(folder, **checkpoints):
+    """A file with the results of `tables` for models by name; returns its path."""
     found = {"problems": 9, "accuracy": 0.5, "standard_error": 0.1, "positions": 48.0}
     row = {
         "spec": {"gen_length": 64, "block_length": 32, "eos": "fill_safe"},
         "families": {"balance": found},
     }
     tables = [
-        {"model": model, "shots": 4, "blocks": [{"rows": [row | {"name": f"of {model}"}]}]}
-        for model in ("tiny-llada", "tiny-dream")
+        {"model": model, "checkpoint": checkpoint, "shots": 4}
+        | {"blocks": [{"rows": [row | {"name": f"of {model}"}]}]}
+        for model, checkpoint in checkpoints.items()
     ]
-    (tmp_path / "results.json").write_text(json.dumps({"tables": tables}) + "\n")
-    exams = str(tmp_path / "results.json")
+    (folder / "results.json").write_text(json.dumps({"tables": tables}) + "\n")
+    return str(folder / "results.json")
+
+
+def copy_weights(folder):
+    """Copy the weights of tiny-llada; returns their digest."""
+    shutil.copy(ROOT / "assets" / "models" / "tiny-llada" / "model.safetensors", folder)
+    return Checkpoint(folder).digest()
+
+
+def test_a_card_shows_the_tables_of_its_model(tmp_path):
+    copy_model(tmp_path)
+    models = {"tiny-llada": copy_weights(tmp_path), "tiny-dream": "0" * 16}
+    exams = write_tables(tmp_path, **models)
     main(["card", "--folder", str(tmp_path), "--exams", exams])
     lines = (tmp_path / "README.md").read_text("utf-8").splitlines()
     (line,) = (line for line in lines if "| of " in line)
@@ -81,9 +94,7 @@ def evaluated(folder, *models, **environment):
 
 def test_a_card_rejects_an_exam_of_other_weights(tmp_path):
     copy_model(tmp_path)
-    weights = "model.safetensors"
-    shutil.copy(ROOT / "assets" / "models" / "tiny-llada" / weights, tmp_path)
-    own = Checkpoint(tmp_path).digest()
+    own = copy_weights(tmp_path)
     words = ("card", "--folder", str(tmp_path), "--exams")
     for models, checkpoint in ((["model"], "0" * 16), (["model", "tiny-dream"], own)):
         exams = evaluated(tmp_path, *models, checkpoint=checkpoint)
@@ -92,6 +103,15 @@ def test_a_card_rejects_an_exam_of_other_weights(tmp_path):
         assert not (tmp_path / "README.md").exists()
     main([*words, evaluated(tmp_path, "model", "model", checkpoint=own)])
     assert (tmp_path / "README.md").read_text("utf-8").count("| Running balance |") == 2
+
+
+def test_a_card_rejects_tables_of_other_weights_of_its_model(tmp_path):
+    copy_model(tmp_path)
+    copy_weights(tmp_path)
+    exams = write_tables(tmp_path, **{"tiny-llada": "0" * 16})
+    with pytest.raises(SystemExit, match=r"^error: exams: .* is of another model than "):
+        main(["card", "--folder", str(tmp_path), "--exams", exams])
+    assert not (tmp_path / "README.md").exists()
 
 
 def test_a_card_is_not_written_for_a_folder_of_another_model(tmp_path):
