@@ -10,9 +10,10 @@ runs in blocks of its own size, with the caches for that attention. Each case fi
 untimed, and its matrix products are recorded. Each round then runs every case and executes its
 products again with torch's own routines into preallocated memory (the floor), and with the
 engine's routine where that is another library. Times are wall-clock times of the steps; figures
-are medians over the rounds, ratios medians of the rounds' ratios. Tokens per second count every
-committed position. Bytes per second count weights, keys and values, read once by each product. On a
-CPU the peak memory is that of the process. Prints a table and, as the last line, one JSON document.
+are medians over the rounds, ratios medians of the rounds' ratios. Positions per second count every
+committed position, also padding after the end of the text. Bytes per second count weights, keys and
+values, read once by each product. On a CPU the peak memory is that of the process. Prints a table
+and, as the last line, one JSON document.
 
 --suite cpu: a small network, one thread. --suite gpu: LLaDA-8B, with targets.
 --suite growth: time by prompt, answer, layers and batch.

@@ -16,7 +16,7 @@ from engine.serve.memory_budget import spec_run_bytes
 
 HEAD = (
     "method", "forwards", "ms a forward", "speed-up", "x floor", "x own", "full step",
-    "partial step", "reuse step", "tokens/s", "GFLOP/s", "GB/s", "cache", "peak memory",
+    "partial step", "reuse step", "positions/s", "GFLOP/s", "GB/s", "cache", "peak memory",
 )  # fmt: skip
 CAPTURED_HEAD = (
     "model", "cache", "captured", "eager", "gain", "same tokens", "waits inside a step",
@@ -42,7 +42,7 @@ def rows(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     """One row per trial; ratios are medians of the rounds' ratios, with their range.
 
     `speed_up` is the baseline's time over the case's own; `same` is the share of answer tokens
-    equal to the baseline's; `tokens_per_s` counts every committed position; bytes per second
+    equal to the baseline's; `positions_per_s` counts every committed position; bytes per second
     count weights, keys and values once for each product; `waits` are those of the host for a
     GPU (`engine.bench.host_waits`); `measured_routines` says whether routines were chosen by
     measurement, and `fused` lists the fused kernels.
@@ -74,7 +74,7 @@ def _row(one: Trial, baseline: Trial) -> dict[str, Any]:
         "same": float((answer == other).mean()) if answer.shape == other.shape else None,
         "floor": _floor(one, one.floors), "own": _floor(one, one.own_floors),
         "kinds": {kind: _kind(one, kind) for kind in KINDS if kind in done.kinds},
-        "tokens_per_s": done.positions / total,
+        "positions_per_s": done.positions / total,
         "gflops_per_s": sum(done.flops) / total / 1e9,
         "gbytes_per_s": _bytes_read(products) / total / 1e9 if products else None,
         "cache_bytes": done.cache_bytes, "peak_bytes": done.peak_bytes,
@@ -151,12 +151,18 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
         speed,
         *(f"{found['ratio']:.2f}" if found else "" for found in (row["floor"], row["own"])),
         *(_kind_cell(row["kinds"].get(kind)) for kind in ("full", "partial", "reuse")),
-        f"{row['tokens_per_s']:.1f}",
+        f"{_positions_per_s(row):.1f}",
         f"{row['gflops_per_s']:.1f}",
         "" if row["gbytes_per_s"] is None else f"{row['gbytes_per_s']:.2f}",
         f"{row['cache_bytes'] / 1e6:.1f} MB",
         f"{row['peak_bytes'] / 1e6:.0f} MB" if row["peak_bytes"] else "",
     ]
+
+
+def _positions_per_s(row: Mapping[str, Any]) -> float:
+    """The rate of a row, also of one that was saved under the column's former name."""
+    name = "positions_per_s" if "positions_per_s" in row else "tokens_per_s"
+    return float(row[name])
 
 
 def _kind_cell(kind: Mapping[str, Any] | None) -> str:

@@ -80,7 +80,7 @@ def test_a_row_describes_its_run():
     assert one["bytes"] > one["weight_bytes"] > 0
     low, high = plain["ms_range"]
     assert low <= plain["ms"] <= high
-    assert plain["tokens_per_s"] == pytest.approx(1e3 / plain["ms"])
+    assert plain["positions_per_s"] == pytest.approx(1e3 / plain["ms"])
     assert recorded["floor"] is None
     assert recorded["same"] == 1
 
@@ -106,3 +106,5 @@ def test_a_table_has_a_line_for_each_row_and_a_column_of_groups():
     assert len(lines) == 3
     (line,) = report.table([rows[0] | {"group": ""}]).splitlines()[2:]
     assert line.startswith("| plain ")
+    older = [{"tokens_per_s": row.pop("positions_per_s")} | row for row in map(dict, rows)]
+    assert report.table(older) == report.table(rows), "results that were saved with a former name"
