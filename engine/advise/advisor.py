@@ -258,10 +258,9 @@ class Advisor:
             prompts = held_back[:count]
             stage = f"testing {title_of(cache)} on new prompts"
             yield from self._measuring.measure(stage, left, prompts)
-            measured = {one.name: self._measuring.measured(one, prompts) for one in left}
-            found.held_back |= {name: one for name, one in measured.items() if one is not None}
-            kept = {name for name, one in measured.items() if one and one.may_keep(request.keep)}
-            left = [one for one in left if one.name in kept]
+            measured = self._measuring.figures(left, prompts)
+            found.held_back |= measured
+            left = [one.named for one in measured.values() if one.may_keep(request.keep)]
         known, self.advice.failed = self.advice.failed, self._measuring.failed(held_back)
         changed = self.advice.failed.keys() != known.keys()
         for one in list(self.advice.caches.values()) if changed else [found]:
@@ -275,11 +274,8 @@ class Advisor:
         advice = self.advice
         if advice.failed:
             prompts = [one for one in advice.request.held_back if one.prompt not in advice.failed]
-            measured = {
-                name: self._measuring.measured(one.named, prompts)
-                for name, one in found.held_back.items()
-            }
-            found.held_back |= {name: one for name, one in measured.items() if one is not None}
+            tested = [one.named for one in found.held_back.values()]
+            found.held_back |= self._measuring.figures(tested, prompts)
         accepted = {
             name: (found.origin(name), one.speed_up)
             for name, (one, kept) in advice.tested_on_all(found).items()

@@ -145,6 +145,13 @@ class Measuring:
         )
         return Measured(named, pairs, kept(self._kind, pairs)) if pairs else None
 
+    def figures(
+        self, settings: Sequence[NamedSpec], prompts: Sequence[Prompt]
+    ) -> dict[str, Measured]:
+        """`measured` of several settings by name, without those whose runs all failed."""
+        found = {one.name: self.measured(one, prompts) for one in settings}
+        return {name: one for name, one in found.items() if one is not None}
+
     def failed(self, prompts: Sequence[Prompt]) -> dict[str, str]:
         """Those of the prompts on which plain decoding failed, with the message."""
         known = {one.prompt for one in prompts}

@@ -245,12 +245,9 @@ def _measure(
     yield from measuring.measure(f"measuring {title_of(found.cache)}", settings, prompts)
     every = request.search_prompts
     possible = len(every) - len(measuring.failed(every))
-    for one in settings:
-        own = measuring.measured(one, prompts)
-        if own is not None:
-            found.measured[one.name] = own
-            if len(own.pairs) >= possible:
-                found.whole.add(one.name)
+    figures = measuring.figures(settings, prompts)
+    found.measured |= figures
+    found.whole |= {name for name, own in figures.items() if len(own.pairs) >= possible}
 
 
 def _fit(found: CacheSearch) -> None:

@@ -58,12 +58,15 @@ def steps_table(trace: Trace, timed: Trace | None = None) -> str:
     columns["block"] = (arrays["block"] + 1).tolist()
     columns["block_step"] = (arrays["block_step"] + 1).tolist()
     columns["kind"] = [KINDS[kind] for kind in arrays["kind"]]
-    for name in ("rows", "forwards", "masks_left", "forward_ms", "decide_ms", "recomputed"):
-        columns[name] = arrays[name].tolist()  # the times are replaced below
+    for name in ("rows", "forwards", "masks_left"):
+        columns[name] = arrays[name].tolist()
+    times = _times(timed or trace, trace.steps)
+    columns |= {name: times.pop(name) for name in ("forward_ms", "decide_ms")}
+    columns["recomputed"] = arrays["recomputed"].tolist()
     columns["committed"] = np.bincount(arrays["commit_step"], minlength=trace.steps).tolist()
     for i, part in enumerate(PARTS):
         columns[f"flops_{part}"] = arrays["flops"][:, i].tolist()
-    columns |= _guided(arrays) | _times(timed or trace, trace.steps)
+    columns |= _guided(arrays) | times  # those of the guider
     if foreign.facts(trace) is not None:
         unknown = [name for name in columns if name.startswith(UNKNOWN)]
         columns |= dict.fromkeys(unknown, [None] * trace.steps)
@@ -86,10 +89,7 @@ def _guided(arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
     if not len(arrays["guided_count"]):
         return {}
     out = {f"guider_{name}": arrays["guided_count"][:, i].tolist() for i, name in enumerate(GUIDED)}
-    out["guider_nll"] = arrays["guided_nll"].astype(float).tolist()
-    for i, part in enumerate(("", "prefill_")):
-        out[f"guider_{part}ms"] = arrays["guided_ms"][:, i].tolist()
-    return out
+    return out | {"guider_nll": arrays["guided_nll"].astype(float).tolist()}
 
 
 def _planned(trace: Trace, arrays: dict[str, np.ndarray]) -> dict[str, list[Any]]:
