@@ -31,7 +31,8 @@ def recomputed_share(recomputed: float, steps: int, fills: int) -> float:
     """Token-layers recomputed in a run, over those of all positions in its proposing steps.
 
     `recomputed` is the sum of StepEvent.recomputed over all `steps`. `fills` of these only fill a
-    cache: their work counts, but they do not count as steps, because plain decoding has none.
+    cache: their work counts, but they do not count as steps, because plain decoding has none. So
+    the share of a run of few steps may exceed 1.
     """
     return recomputed / max(steps - fills, 1)
 
