@@ -20,7 +20,7 @@ COMMANDS = {
         "engine.evaluate.fronts.__main__",
         "search of every cache, tested on held-out problems",
     ),
-    "tables": ("engine.evaluate.tables", "most tables of assets/results, in one run"),
+    "tables": ("engine.evaluate.measured_results", "most tables of assets/results, in one run"),
     "bench": ("engine.bench.__main__", "speed of methods side by side"),
     "sweep": ("engine.bench.ratio_sweep", "time of a step by dLLM-Cache's recompute ratio"),
     "estimate": ("engine.evaluate.estimate", "work and time of a run on a model, without weights"),

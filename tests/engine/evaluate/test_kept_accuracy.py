@@ -11,7 +11,7 @@ from engine.batch.decoding_code import ENGINE, code_digest
 from engine.batch.settings import NamedSpec
 from engine.catalog import policies
 from engine.config.spec import RunSpec
-from engine.evaluate import kept_accuracy, tables
+from engine.evaluate import kept_accuracy, measured_results
 from engine.evaluate.kept_accuracy import KEPT, KeptAccuracy, folder_digest, row_key
 
 PLAIN = RunSpec()
@@ -156,14 +156,14 @@ def test_rows_are_paired_with_the_answers_of_the_baseline_beside_them(tmp_path, 
         right = 1 if same else 2
         return [ROW | {"name": one.name, "spec": {}, "correct": right} for one in wanted]
 
-    monkeypatch.setattr(tables, "row_key", lambda spec, *given: str(spec.seed))
-    monkeypatch.setattr(tables, "_digests", lambda spec: {})
-    monkeypatch.setattr(tables, "exam_questions", lambda **exam: [])
-    monkeypatch.setattr(tables.comparison, "compare", compared)
+    monkeypatch.setattr(measured_results, "row_key", lambda spec, *given: str(spec.seed))
+    monkeypatch.setattr(measured_results, "_digests", lambda spec: {})
+    monkeypatch.setattr(measured_results, "exam_questions", lambda **exam: [])
+    monkeypatch.setattr(measured_results.comparison, "compare", compared)
     for key in "01":
         kept.put(key, ROW)
-    table = tables.Table("t", "m", {"balance": 1}, 0, False, [])
-    block = tables.Block("official", specs)
-    rows = tables._evaluate_family(table, block, kept, 1, problems=1, family="balance")
+    table = measured_results.Table("t", "m", {"balance": 1}, 0, False, [])
+    block = measured_results.Block("official", specs)
+    rows = measured_results._evaluate_family(table, block, kept, 1, problems=1, family="balance")
     assert evaluated == ([["a", "c"]] if same else [["a", "c"], ["a", "b", "c"]])
     assert {row["correct"] for row in rows} == {1 if same else 2}

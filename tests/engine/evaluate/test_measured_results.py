@@ -9,8 +9,8 @@ import pytest
 from engine.bench import growth, ratio_sweep, suite
 from engine.config.spec import RunSpec
 from engine.core.tables import README, RESULTS_README, percent, section_marks
-from engine.evaluate import comparison, results_text, tables
-from engine.evaluate.tables import check_one_environment, read_settings
+from engine.evaluate import comparison, measured_results, results_text
+from engine.evaluate.measured_results import check_one_environment, read_settings
 from engine.tiny.corpus import families
 from tests.support.micro import ROOT
 
@@ -56,8 +56,8 @@ def folder(tmp_path, monkeypatch):
     for file in (README, RESULTS_README):
         (tmp_path / file).write_text(marked, "utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
-    monkeypatch.setattr(tables, "clean_commit", lambda: "c" * 40)
+    monkeypatch.setattr(measured_results, "RESULTS", tmp_path)
+    monkeypatch.setattr(measured_results, "clean_commit", lambda: "c" * 40)
     monkeypatch.setattr(comparison, "TIMED_SHOTS", 0)
     monkeypatch.setattr(comparison, "TIMED_LENGTH", 64)
     monkeypatch.setattr(results_text, "MEASURED", MEASURED)
@@ -77,7 +77,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_one_command_writes_every_table(folder, capsys):
     given = ["--problems", "1", "--timed", "1", "--rounds", "1", "--workers", "1"]
-    tables.main(given)
+    measured_results.main(given)
     document = json.loads((folder / "results.json").read_text("utf-8"))
     assert document["command"] == f"python -m engine tables {' '.join(given)}"
     check_one_environment(document)
@@ -119,7 +119,7 @@ def test_one_command_writes_every_table(folder, capsys):
 
     kept = json.loads((folder / "accuracy.json").read_text("utf-8"))
     assert len(kept) == 2 * 6 + 2
-    tables.main(["--problems", "1", "--accuracy"])
+    measured_results.main(["--problems", "1", "--accuracy"])
     assert "threshold 0.9: " not in capsys.readouterr().out, "nothing is evaluated again"
     assert json.loads((folder / "accuracy.json").read_text("utf-8")) == kept
     assert json.loads((folder / "results.json").read_text("utf-8")) == document
@@ -128,19 +128,19 @@ def test_one_command_writes_every_table(folder, capsys):
 def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
     (folder / "accuracy.json").write_text('{"of the whole exam": {}}')
     (folder / "results.json").write_text("{}")
-    monkeypatch.setattr(tables, "evaluate_block", lambda *given: [])
-    monkeypatch.setattr(tables, "with_accuracies", lambda *given: {})
-    monkeypatch.setattr(tables, "write", lambda document: None)
-    tables.main(["--accuracy", "--problems", "1"])
+    monkeypatch.setattr(measured_results, "evaluate_block", lambda *given: [])
+    monkeypatch.setattr(measured_results, "with_accuracies", lambda *given: {})
+    monkeypatch.setattr(measured_results, "write", lambda document: None)
+    measured_results.main(["--accuracy", "--problems", "1"])
     assert json.loads((folder / "accuracy.json").read_text()) == {"of the whole exam": {}}
-    tables.main(["--accuracy"])
+    measured_results.main(["--accuracy"])
     assert json.loads((folder / "accuracy.json").read_text()) == {}
 
 
 def test_accuracies_of_another_seed_are_not_put_beside_the_times(folder):
     (folder / "results.json").write_text('{"seed": 7}')
     with pytest.raises(SystemExit, match=r"^error: --seed: results.json has the times of seed 7"):
-        tables.main(["--accuracy", "--seed", "8"])
+        measured_results.main(["--accuracy", "--seed", "8"])
     assert not (folder / "accuracy.json").exists()
 
 
@@ -152,7 +152,7 @@ def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
         (folder / name).write_text((folder / name).read_text() if "md" in str(name) else "old")
     before = {name: (folder / name).open() for name in names}
     was = {name: (folder / name).read_text() for name in names}
-    tables.write(saved)
+    measured_results.write(saved)
     for name in names:
         assert (folder / name).read_text() != was[name]
         with before[name] as file:
@@ -165,17 +165,17 @@ def test_accuracies_are_put_beside_the_times_of_the_last_run(saved):
         [[{"name": row["name"], "families": "new"} for row in block["rows"]]
          for block in table["blocks"]] for table in saved["tables"]
     ]  # fmt: skip
-    found = tables.with_accuracies(saved, settings, accuracies)
+    found = measured_results.with_accuracies(saved, settings, accuracies)
     for new, old in zip(found["tables"], saved["tables"], strict=True):
         for block, before in zip(new["blocks"], old["blocks"], strict=True):
             for row, was in zip(block["rows"], before["rows"], strict=True):
                 assert row == was | {"families": "new"}
     with pytest.raises(ValueError, match="the accuracies are kept, run python -m engine tables"):
-        tables.with_accuracies(saved, settings[:-1], accuracies[:-1])
+        measured_results.with_accuracies(saved, settings[:-1], accuracies[:-1])
     other = copy.deepcopy(saved)
     other["tables"][0]["checkpoint"] = "x"
     with pytest.raises(ValueError, match="with these checkpoints"):
-        tables.with_accuracies(other, settings, accuracies)
+        measured_results.with_accuracies(other, settings, accuracies)
 
 
 def test_a_row_that_cannot_end_by_the_rule_of_its_block_is_refused(tmp_path):
