@@ -14,7 +14,7 @@ from engine.advise.advisor import FIRST_TEST, fastest, unbeaten
 from engine.advise.kept import Kept, accuracy_kept
 from engine.batch.settings import PLAIN
 from engine.config.spec import RunSpec
-from engine.evaluate.fronts.bar import Row, bar
+from engine.evaluate.fronts.criterion import Row, criterion
 
 Solved = Mapping[str, Sequence[bool]]  # by name of a setting: which further problems it solves
 
@@ -43,7 +43,7 @@ def with_further(document: Row, solved: Solved) -> dict[str, Any]:
     """The document of fronts.json after further problems, given which ones each setting solves.
 
     `solved` has the names of `settings_to_judge`. What these settings keep is then that of all
-    problems, and the accepted ones, the chosen one, the front and the bar follow from it.
+    problems, and the accepted ones, the chosen one, the front and the criterion follow from it.
     """
     problems = document["further"] + len(solved[PLAIN])
     methods = [_method(row, document["keep"], solved) for row in document["methods"]]
@@ -66,7 +66,7 @@ def _method(row: Row, keep: float, solved: Solved) -> dict[str, Any]:
     after = dict(row) | {
         "held_back": held_back, "accepted": sorted(accepted), "front": unbeaten(points)
     }  # fmt: skip
-    return after | {"bar": bar(after)}
+    return after | {"criterion": criterion(after)}
 
 
 def _setting(one: Row, solved: Solved) -> dict[str, Any]:

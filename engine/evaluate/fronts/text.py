@@ -7,11 +7,11 @@ from xml.sax.saxutils import escape
 from engine.advise.advisor import ORIGINS
 from engine.bench.chart import COLOURS, STYLE
 from engine.core.tables import markdown_table, percentage
-from engine.evaluate.fronts.bar import RIVALS, Row
+from engine.evaluate.fronts.criterion import BASELINES, Row
 
 HEAD = (
     "method", "chosen", "speed-up", "kept", "to default", "to published", "to random",
-    "share of the grid's runs", "bar met",
+    "share of the grid's runs", "criterion met",
 )  # fmt: skip
 ORIGIN_COLOURS = dict(zip(ORIGINS, COLOURS, strict=False))
 SIZE, MARGIN, ACROSS = 240, 42, 4
@@ -48,7 +48,7 @@ def _judged(document: Row) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    judged = row["bar"]
+    judged = row["criterion"]
     met, budget = "yes" if judged["met"] else "no", percentage(judged["budget"], 0)
     own = next((one for one in row["held_back"] if one["chosen"]), None)
     if own is None:
@@ -57,7 +57,7 @@ def _cells(row: Row) -> list[str]:
         row["cache"], f"{own['name'].partition(': ')[2]} ({own['from']})",
         f"{own['speed_up']:.2f}x ({own['speed_up_low']:.2f} to {own['speed_up_high']:.2f})",
         f"{percentage(own['kept']['share'])} (p {own['kept']['p']:.2g})",
-        *(_against(judged[name]) for name in RIVALS), budget, met,
+        *(_against(judged[name]) for name in BASELINES), budget, met,
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The fronts of the methods: the bar on made-up figures, and the command on a micro checkpoint."""
+"""The fronts of the methods: the criterion on made-up figures, and the command on a small model."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ from engine.core.control import STOPPED
 from engine.core.files import ASSETS
 from engine.core.tables import check_section
 from engine.evaluate.fronts import __main__ as fronts
-from engine.evaluate.fronts.bar import BUDGET, compared, method_row
+from engine.evaluate.fronts.criterion import BUDGET, compared, method_row
 from engine.evaluate.fronts.further import settings_to_judge, with_further
 from engine.evaluate.fronts.text import section, svg
 from engine.models.loading.families import embedded_models
@@ -48,8 +48,8 @@ def method(runs=10, chosen="own", **changes):
     return method_row(Advice(request, {}, {"dual": found}, finished=True))
 
 
-def test_the_bar_compares_with_the_best_of_each_kind():
-    judged = method()["bar"]
+def test_the_criterion_compares_with_the_best_of_each_kind():
+    judged = method()["criterion"]
     assert judged["met"]
     assert judged["budget"] == 0.1
     assert judged["default"]["ratio"] == pytest.approx(2)
@@ -58,8 +58,8 @@ def test_the_bar_compares_with_the_best_of_each_kind():
 
 
 @pytest.mark.parametrize("changes", [{"drawn": 3.0}, {"runs": 20}])
-def test_the_bar_is_not_met_by_a_slower_setting_or_too_many_runs(changes):
-    assert not method(**changes)["bar"]["met"]
+def test_the_criterion_is_not_met_by_a_slower_setting_or_too_many_runs(changes):
+    assert not method(**changes)["criterion"]["met"]
 
 
 def test_answers_gained_and_lost_are_paired():
@@ -74,8 +74,8 @@ def test_a_ratio_is_within_its_interval_which_a_few_slow_problems_do_not_move():
     assert (row["low"], row["ratio"], row["high"]) == (2, 2, 2)
 
 
-def test_no_chosen_setting_does_not_meet_the_bar():
-    assert method(chosen=None)["bar"] == {"budget": 0.1, "met": False}
+def test_no_chosen_setting_does_not_meet_the_criterion():
+    assert method(chosen=None)["criterion"] == {"budget": 0.1, "met": False}
 
 
 @pytest.mark.parametrize("cache", searchable(model_of("mha").info))
@@ -123,23 +123,23 @@ def test_further_problems_count_like_the_first_ones():
     assert held["preset"]["kept"] == dataclasses.asdict(expected)
     assert held["preset"]["speed_up"] == 2
     assert row["accepted"] == ["drawn", "dual: defaults", "own"]
-    assert row["bar"]["published"]["name"] == "dual: defaults"
+    assert row["criterion"]["published"]["name"] == "dual: defaults"
 
 
 def test_further_problems_are_added_to_the_comparisons():
     one_less = (True, True, True, False)
-    before = settings(document())[0]["bar"]["published"]
+    before = settings(document())[0]["criterion"]["published"]
     after = with_further(document(), solved(**{PLAIN: one_less, "preset": one_less}))
-    assert settings(after)[0]["bar"]["published"] == before | {"gained": 1}
+    assert settings(after)[0]["criterion"]["published"] == before | {"gained": 1}
 
 
 def test_another_setting_can_be_chosen_after_further_problems():
     lost = (True, True, True, False)
     row, held = settings(with_further(document(), solved(own=lost)))
     assert [name for name, one in held.items() if one["chosen"]] == ["preset"]
-    assert row["bar"]["default"]["ratio"] == pytest.approx(8 / 6)
-    assert row["bar"]["random"]["ratio"] == pytest.approx(5 / 6)
-    assert not row["bar"]["met"]
+    assert row["criterion"]["default"]["ratio"] == pytest.approx(8 / 6)
+    assert row["criterion"]["random"]["ratio"] == pytest.approx(5 / 6)
+    assert not row["criterion"]["met"]
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_front_compares_settings_that_are_judged_on_the_same_problems():
 def test_no_setting_is_chosen_if_further_problems_reject_all():
     lost = (True, True, True, False)
     row, held = settings(with_further(document(), solved(**dict.fromkeys(TIMES, lost))))
-    assert row["bar"] == {"budget": 0.1, "met": False}
+    assert row["criterion"] == {"budget": 0.1, "met": False}
     assert not any(one["chosen"] for one in held.values())
 
 

@@ -1,4 +1,4 @@
-"""The bar of a method: its chosen setting beside its default, published and random settings."""
+"""The criterion of a method: its chosen setting against its default, published and random ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from engine.advise.search_space import DEFAULT
 from engine.batch.statistics import bootstrap_interval, discordant, mcnemar
 
 BUDGET = 0.2  # share of the grid's runs that a search may use
-RIVALS = ("default", "published", "random")  # the last two are origins of settings
+BASELINES = ("default", "published", "random")  # the last two are origins of settings
 Row = Mapping[str, Any]
 
 
 def method_row(advice: Advice) -> dict[str, Any]:
-    """A method's row of fronts.json: what `advice_document` says of it, and its bar.
+    """A method's row of fronts.json: what `advice_document` says of it, and its criterion.
 
     The settings of the final test also have lists with one item per problem: `speed_ups` over plain
     decoding, `right`, whether the setting solves it (0 or 1), and `plain_right`, whether plain
@@ -31,7 +31,7 @@ def method_row(advice: Advice) -> dict[str, Any]:
     front = [name for _, name in document["front"]]
     tested = [one | _by_problem(found.held_back[one["name"]]) for one in row["held_back"]]
     row |= {"front": front, "accepted": sorted(found.accepted), "held_back": tested}
-    return dict(row) | {"bar": bar(row)}
+    return dict(row) | {"criterion": criterion(row)}
 
 
 def _by_problem(measured: Measured) -> dict[str, list[float]]:
@@ -42,8 +42,8 @@ def _by_problem(measured: Measured) -> dict[str, list[float]]:
     }
 
 
-def bar(row: Row) -> dict[str, Any]:
-    """The chosen setting of a method's row against the best accepted one of each of the RIVALS.
+def criterion(row: Row) -> dict[str, Any]:
+    """The chosen setting of a method's row against the best accepted one of each of the BASELINES.
 
     A comparison is what `compared` says, or None if no setting of the kind was accepted. `budget`
     is the share of the grid's runs that the search used. `met` says that a setting was chosen, that
@@ -55,16 +55,16 @@ def bar(row: Row) -> dict[str, Any]:
         return {"budget": share, "met": False}
     accepted = [one for one in row["held_back"] if one["name"] in row["accepted"]]
     against: dict[str, Any] = {}
-    for kind in RIVALS:
-        rivals = [one for one in accepted if _is_of(kind, one, row["cache"])]
-        best = max(rivals, key=lambda one: one["speed_up"], default=None)
+    for kind in BASELINES:
+        of_kind = [one for one in accepted if _is_of(kind, one, row["cache"])]
+        best = max(of_kind, key=lambda one: one["speed_up"], default=None)
         against[kind] = None if best is None else compared(own, best)
     fast = all(one is None or one["ratio"] >= 1 for one in against.values())
     return against | {"budget": share, "met": fast and share < BUDGET}
 
 
 def _is_of(kind: str, one: Row, cache: str) -> bool:
-    """Whether a setting of the final test is one of a kind of rivals."""
+    """Whether a setting of the final test is one of a kind of baselines."""
     if kind == "default":
         return bool(one["name"] == f"{cache}: {DEFAULT}")
     return bool(one["from"] == kind)
