@@ -66,12 +66,18 @@ from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, example_counts, families
 from engine.tiny.suite import DEFAULT_FAMILY
 
+OF_SPECS = ("timed", "timed_shots")  # flags
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     args = parser.parse_args(given)
+    for name in OF_SPECS:
+        if not args.specs and getattr(args, name) != parser.get_default(name):
+            flag = f"--{name.replace('_', '-')}"
+            parser.error(f"{flag}: only the rows of --specs are timed; leave it out")
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
@@ -122,6 +128,7 @@ def _evaluate(
     shared: SharedExam,
 ) -> tuple[dict[str, Any], str]:
     (spec,) = catalog.with_end_of_text_rules([spec_from_flags(args)])
+    _check_unrecorded(spec)
     spec = replace(spec, device=processes.device(spec.device))
     model = _load(folders, spec)
     questions = exam_questions(args.problems, spec.seed, args.shots, args.family)
@@ -135,6 +142,15 @@ def _evaluate(
     lines += [f"  {name:20}{row[name]:10.4f}" for name in shown if row[name] is not None]
     document = {"environment": environment.describe(spec, model.digest), "rows": [row]}
     return document, "\n".join(lines)
+
+
+def _check_unrecorded(spec: RunSpec) -> None:
+    """Raise ValueError naming `record` if a spec records, which would slow the timed prompts."""
+    if spec.record != "off":
+        raise ValueError(
+            f"record: {spec.record} is not for an exam; leave it out, or use python -m engine "
+            "batch, which records runs of their own"
+        )
 
 
 def _of_exam(args: argparse.Namespace) -> dict[str, Any]:
@@ -154,6 +170,8 @@ def _compare(
         NamedSpec(one.name, replace(one.spec, device=processes.device(one.spec.device)))
         for one in check_rules(read_specs(args.specs, base))
     ]
+    for one in specs:
+        _check_unrecorded(one.spec)
     pool, first = ModelPool(folders), specs[0].spec
     digest = pool.load_to_run(first).digest
     if args.timed:

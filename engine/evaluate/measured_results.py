@@ -54,6 +54,7 @@ COMMAND = "python -m engine tables"
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 BATCH = 20  # problems decoded together for accuracy
 PACE_PROBLEMS = 10  # at most, of each family, decoded one at a time
+OF_TIMES = ("timed", "rounds")  # flags
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
 
 
@@ -357,6 +358,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--accuracy", action="store_true", help="measure no times")
     given = list(sys.argv[1:] if arguments is None else arguments)
     args = parser.parse_args(given)
+    for name in OF_TIMES:
+        if args.accuracy and getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name}: leave it out with --accuracy, which measures no times")
     torch.set_num_threads(1)
     try:
         commit = "" if args.accuracy else clean_commit()

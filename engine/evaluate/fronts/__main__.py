@@ -199,6 +199,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.further is not None and given:
         flag = f"--{given[0].replace('_', '-')}"
         parser.error(f"{flag}: leave it out with --further, which takes the settings of {FRONTS}")
+    if args.publish and args.estimate:
+        parser.error("--publish: leave it out with --estimate, which measures nothing to publish")
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)
     try:

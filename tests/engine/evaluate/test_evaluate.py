@@ -59,6 +59,22 @@ def test_a_flag_that_divides_rows_needs_rows():
         main(["--problems", "1", "--workers", "2"])
 
 
+@pytest.mark.parametrize(("flag", "value"), [("--timed", "2"), ("--timed-shots", "1")])
+def test_a_flag_of_timed_rows_needs_rows(flag, value, capsys):
+    with pytest.raises(SystemExit):
+        main(["--problems", "1", flag, value])
+    assert f"{flag}: only the rows of --specs are timed; leave it out" in capsys.readouterr().err
+
+
+def test_an_exam_is_not_recorded(tmp_path):
+    """A recorder would slow the timed prompts of its row alone."""
+    path = tmp_path / "specs.json"
+    path.write_text('[{"name": "a"}, {"name": "b", "record": "layers"}]')
+    for flags in (["--record", "layers"], ["--specs", str(path)]):
+        with pytest.raises(SystemExit, match=r"^error: record: layers is not for an exam"):
+            main(["--problems", "1", *flags])
+
+
 def test_control_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt

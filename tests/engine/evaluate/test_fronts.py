@@ -284,6 +284,12 @@ def test_flags_of_a_search_are_refused_with_further(flag, value, tmp_path, capsy
     assert f"{flag}: leave it out" in capsys.readouterr().err
 
 
+def test_an_estimate_is_not_published(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        fronts.main(["--out", str(tmp_path), "--estimate", "--publish"])
+    assert "--publish: leave it out with --estimate" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", ["0", "3"])
 def test_too_few_held_out_problems_are_named_by_their_flag(number, tmp_path):
     said = f"^error: --held-out: {number} are too few problems .* give at least 4"

@@ -144,6 +144,13 @@ def test_accuracies_of_another_seed_are_not_put_beside_the_times(folder):
     assert not (folder / "accuracy.json").exists()
 
 
+@pytest.mark.parametrize("flag", ["--timed", "--rounds"])
+def test_flags_of_times_are_refused_where_none_are_measured(flag, capsys):
+    with pytest.raises(SystemExit):
+        measured_results.main(["--accuracy", flag, "5"])
+    assert f"{flag}: leave it out with --accuracy" in capsys.readouterr().err
+
+
 def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
     monkeypatch.setattr(results_text, "sections", lambda document: {"speed": "new\n"})
     monkeypatch.setattr(results_text, "measured", lambda document: "new\n")
