@@ -187,8 +187,11 @@ def general(spec: RunSpec, prompt_tokens: int, filled: int = 0) -> Sequence[str]
             "and not decoded. The tokens a forward count them; a run that decodes every position "
             "can take more forwards."
         )
+    positions = f"{spec.gen_length} positions of the answer"
+    if spec.fixed:
+        positions = f"{spec.gen_length - len(spec.fixed)} positions that are not given"
     return (
-        f"One prompt of {prompt_tokens} tokens; all {spec.gen_length} positions of the answer "
+        f"One prompt of {prompt_tokens} tokens; all {positions} "
         f"{'count as' if filled else 'are'} decoded, from left to right within a block{end}",
         "Only what the run needs is computed: the last layer and the head only for the rows whose "
         "logits are read, as in this engine. Published code often computes the head for all rows.",

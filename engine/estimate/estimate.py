@@ -303,7 +303,7 @@ def _memory(spec: RunSpec, target: Target, found: Simulated, rates: DeviceRates)
     if rates.memory and weights + run > rates.memory:
         problem = (
             f"weights and run need {gigabytes(weights + run)}, and {rates.title} has "
-            f"{gigabytes(rates.memory)}"
+            f"{gigabytes(rates.memory)}{' free' * rates.measured}"
         )
     experts = target.info.experts is not None
     active = active_parameters(target.info) * dtype.itemsize if experts else weights

@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text += table(list(plan(args.device, args.model)), args.gpus)
         print(text)
         if args.write_page:
-            update_section(PAGE, text, "plan")
+            update_section(PAGE, f"{text}\n", "plan")
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
 

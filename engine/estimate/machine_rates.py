@@ -41,15 +41,15 @@ NARROW_ROWS, NARROW_STEPS = 32, 24
 def measure_this_machine(info: ModelInfo, dtype: torch.dtype) -> DeviceRates:
     """The rates of this machine for products as wide as those of a model, at most MAX_WIDTH.
 
-    Equal sizes are measured once; the memory is what is free now.
+    Equal sizes are measured once for each number of threads; the memory is what is free now.
     """
     wide, inner = min(info.d_model, MAX_WIDTH), min(info.ffn, 2 * MAX_WIDTH)
-    found = _measure(wide, inner, min(info.head_dim, wide), dtype)
+    found = _measure(wide, inner, min(info.head_dim, wide), dtype, torch.get_num_threads())
     return replace(found, memory=free_bytes()["cpu"])
 
 
 @cache
-def _measure(wide: int, inner: int, head: int, dtype: torch.dtype) -> DeviceRates:
+def _measure(wide: int, inner: int, head: int, dtype: torch.dtype, threads: int) -> DeviceRates:
     """The rates for products of rows with [inner, wide], and heads of `head`; without memory."""
     with torch.inference_mode():
         attention, bandwidth = _attention_rate(wide, head, dtype), _bandwidth()
@@ -59,7 +59,7 @@ def _measure(wide: int, inner: int, head: int, dtype: torch.dtype) -> DeviceRate
     flops, few = (
         _product_rate(sizes, dtype, rows, layer, attention) for rows in (MANY_ROWS, FEW_ROWS)
     )
-    name = f"{device_name(CPU)}, {torch.get_num_threads()} thread(s)"
+    name = f"{device_name(CPU)}, {threads} thread(s)"
     words = (
         f"measured on this machine: {flops / 1e9:.0f} GFLOP/s in layers {wide} x {inner} of "
         f"{MANY_ROWS} rows and {few / 1e9:.0f} of {FEW_ROWS} with a cache, "

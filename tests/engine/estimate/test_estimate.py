@@ -65,6 +65,34 @@ def test_fixed_tokens_of_another_vocabulary_count_as_given():
     assert fixed["flops"] < of(unmasker="threshold")["flops"]
 
 
+@pytest.mark.parametrize(
+    ("fixed", "said"),
+    [((), "all 64 positions of the answer are decoded"),
+     (((0, 5), (3, 5)), "all 62 positions that are not given are decoded")],
+)  # fmt: skip
+def test_an_estimate_says_how_many_positions_are_decoded(fixed, said):
+    assert any(said in text for text in of(fixed=fixed)["assumed"])
+
+
+def test_the_memory_of_this_machine_is_what_is_free(monkeypatch):
+    here = replace(GPUS["rtx3090"], title="this machine", measured=True)
+    monkeypatch.setattr("engine.estimate.estimate.known_device", lambda *_: here)
+    assert "and this machine has 24.0 GB free" in of(dtype="float32")["memory"]["problem"]
+
+
+def test_rates_are_measured_for_each_number_of_threads(monkeypatch):
+    parts = {"_attention_rate": 1e9, "_bandwidth": 1e9, "_overheads": (0.0, 0.0)}
+    parts |= {"_product_rate": 1e9}
+    for name, found in parts.items():
+        monkeypatch.setattr(machine_rates, name, lambda *_, value=found: value)
+    machine_rates._measure.cache_clear()
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=threads: n)
+        rates = machine_rates.measure_this_machine(known_model(LLADA), torch.float32)
+        assert f"{threads} thread(s)" in rates.title
+    machine_rates._measure.cache_clear()
+
+
 def test_weights_that_do_not_fit_are_said():
     assert of("h100")["memory"]["problem"] == ""
     assert "RTX 3090 has 24.0 GB" in of("rtx3090", dtype="float32")["memory"]["problem"]
