@@ -66,9 +66,10 @@ def untested(advice: Advice) -> list[str]:
         both = [*search.measured.values(), *drawn.values()]
         ran, known = len(without_repeats(one.named.spec for one in both)), len(search.predictions)
         also = f" and {search.others} other, published or fitted ones" if search.others else ""
+        others = "; the others were not" if ran < search.grid + search.others else ""
         said.append(
             f"{name}: of {search.grid} settings{also}, {known} {_were(known)} predicted and {ran} "
-            f"{_were(ran)} run; the others were not."
+            f"{_were(ran)} run{others}."
         )
         if not found.held_back:
             said.append(f"{name}: no setting was tested on new prompts.")
@@ -78,8 +79,8 @@ def untested(advice: Advice) -> list[str]:
         ]  # fmt: skip
         if few and len(request.held_back) > FIRST_TEST:
             said.append(
-                f"{name}: {len(few)} settings kept too little on the first {FIRST_TEST} new "
-                "prompts and were not run on the others."
+                f"{name}: {len(few)} setting{'s' * (len(few) > 1)} kept too little on the first "
+                f"{FIRST_TEST} new prompts and {_were(len(few))} not run on the others."
             )
     base, rule = request.base, decoding_rules()[request.base.unmasker]
     said.append(

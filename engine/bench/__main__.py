@@ -49,9 +49,11 @@ from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads, usable_cores
 from engine.models.kernels.choice import TORCH
 from engine.models.kernels.machine import SETTING, machine_kernels
+from engine.models.loading.random_weights import is_random_model
 from engine.serve import environment
 
 LEVELS = ("steps", "layers", "probe")
+DEFAULT_TOKENS = 512  # of the prompt of a shape
 TRIED_STEPS = 2  # steps by which numbers of threads are compared
 
 
@@ -125,6 +127,9 @@ def _model(args: argparse.Namespace) -> Report:
     if args.specs:
         named = check_rules(read_specs(args.specs, base))
         cases = [CaseSpec(one.name, one.spec, args.tokens) for one in named]
+    shapes = any(is_random_model(one.spec.model) for one in cases)
+    if args.tokens != DEFAULT_TOKENS and not shapes:
+        raise ValueError("--tokens: only a shape has a prompt of so many tokens; leave it out")
     if args.record:
         pairs = [(one, suite.with_recorder(one, args.record)) for one in cases]
         cases = [one for pair in pairs for one in pair]
@@ -174,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--model", default=RunSpec().model, help="folder, listed name, or shape")
     parser.add_argument("--specs", type=Path, help="--model: JSON list of settings to compare")
     parser.add_argument(
-        "--tokens", type=positive, default=512, help="--model: prompt tokens of a shape"
+        "--tokens", type=positive, default=DEFAULT_TOKENS, help="--model: prompt tokens of a shape"
     )
     parser.add_argument("--device", help="default: cpu, or cuda for --suite gpu")
     parser.add_argument("--dtype", default=RunSpec().dtype, help="--model: the number format")

@@ -138,8 +138,22 @@ def test_a_setting_that_clearly_keeps_too_little_is_not_tested_further(checkpoin
     assert set(prompts.values()) == {2}
     assert found.accepted <= {"dual: defaults"}
     said = [one for one in report.untested(own.advice) if "kept too little" in one]
-    few = f"Fast-dLLM dual cache: {len(prompts)} settings kept too little on the first 2 new"
+    few = f"Fast-dLLM dual cache: {len(prompts)} setting"
     assert said[0].startswith(few)
+
+
+def test_what_was_not_run_is_counted(monkeypatch):
+    monkeypatch.setattr(report, "FIRST_TEST", 2)
+    advice, search = Advice(advisor_request()), CacheSearch("dual", 1)
+    one = Measured(NamedSpec("x", replace(BASE, cache="dual")), (), None)
+    search.measured = {"x": one}
+    advice.caches["dual"] = CacheAdvice(search, held_back={"x": one})
+    ran, few, *_ = report.untested(advice)
+    assert ran.endswith("0 were predicted and 1 was run.")
+    assert "1 setting kept too little" in few
+    assert few.endswith("and was not run on the others.")
+    search.grid = 2
+    assert report.untested(advice)[0].endswith("1 was run; the others were not.")
 
 
 @pytest.mark.parametrize(("high", "may"), [(0.949, False), (0.95, True)])

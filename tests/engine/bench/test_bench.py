@@ -103,7 +103,8 @@ def test_a_block_diffusion_model_runs_in_its_blocks_with_its_caches():
      (("--model", LLADA, "--device", "auto"), "device"),
      (("--model", LLADA, "--dtype", "int8"), "dtype"),
      (("--model", "nowhere-at-all"), "model"),
-     (("--model", LLADA, "--tokens", "4096"), "prompt")],
+     (("--model", LLADA, "--tokens", "4096"), "prompt"),
+     (("--model", "tiny-llada", "--tokens", "64"), "--tokens: only a shape")],
 )  # fmt: skip
 def test_an_invalid_option_is_named_in_the_error(capsys, words, named):
     with pytest.raises(SystemExit, match=f"^error: {named}"):
