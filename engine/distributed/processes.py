@@ -77,7 +77,8 @@ class Processes:
             )
         if kind == "cuda":
             return f"cuda:{self.local_rank}"
-        names = self._environment.get(VISIBLE, "").split(",")
+        visible = self._environment.get(VISIBLE)
+        names = visible.split(",") if visible else []
         gpus = names if len(names) == found else [str(i) for i in range(found)]
         own = gpus[self.local_rank * each : (self.local_rank + 1) * each]
         self._environment[VISIBLE], self._divided = ",".join(own), True

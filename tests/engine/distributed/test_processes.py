@@ -96,6 +96,13 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch, kind):
         last.device(kind)
 
 
+def test_a_process_alone_on_a_machine_keeps_its_only_gpu(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    process = OneOfSeveral({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+    assert process.device("auto") == "auto"
+    assert process.seen["CUDA_VISIBLE_DEVICES"] == "0"
+
+
 def test_a_device_map_without_gpus_is_left_to_each_process(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     process = OneOfSeveral({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
