@@ -8,8 +8,8 @@ README.md. All times are measured in this run, one thread, nothing else running.
 kept in `accuracy.json` and computed again if files of a model, the settings or the code that
 decodes has changed; --accuracy computes only these, and puts them into the tables of the last run.
 
-The data name machine, date, commit and versions. Uncommitted changes of the engine or of the
-models are refused, because the commit would not be what was measured.
+The data name machine, date, commit and versions. Uncommitted changes of the engine, of the models
+or of the lists of rows are refused, because the commit would not be what was measured.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 BATCH = 20  # problems decoded together for accuracy
 PACE_PROBLEMS = 10  # at most, of each family, decoded one at a time
 OF_TIMES = ("timed", "rounds")  # flags
+# What decides the results and must be committed, relative to ASSETS.
+COMMITTED = ("../engine", "models", "results/settings.json", "results/speed.json")
 MACHINE = ("device_name", "cores", "threads", "torch", "python", "system")
 
 
@@ -319,7 +321,7 @@ def write(document: Mapping[str, Any]) -> None:
 
 
 def clean_commit() -> str:
-    """The commit of the repository; ValueError if engine or models differ from it."""
+    """The commit of the repository; ValueError if engine, models or lists of rows differ."""
 
     def git(*words: str) -> str:
         try:
@@ -330,7 +332,7 @@ def clean_commit() -> str:
             raise ValueError(f"commit: {done.stderr.strip()}; run this in a clone")
         return done.stdout.strip()
 
-    changed = git("status", "--porcelain", "--", "../engine", "models", "results/settings.json")
+    changed = git("status", "--porcelain", "--", *COMMITTED)
     if changed:
         raise ValueError(f"commit: uncommitted changes, commit them first:\n{changed}")
     return git("rev-parse", "HEAD")

@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -135,6 +136,26 @@ def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
     assert json.loads((folder / "accuracy.json").read_text()) == {"of the whole exam": {}}
     measured_results.main(["--accuracy"])
     assert json.loads((folder / "accuracy.json").read_text()) == {}
+
+
+@pytest.mark.parametrize("name", ["settings.json", "speed.json"])
+def test_uncommitted_lists_of_rows_are_refused(tmp_path, monkeypatch, name):
+    def git(*words):
+        own = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *own, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    for folder in ("engine", "assets/models", "assets/results"):
+        (tmp_path / folder).mkdir(parents=True)
+    path = tmp_path / "assets" / "results" / name
+    path.write_text("[]")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "all")
+    monkeypatch.setattr(measured_results, "ASSETS", tmp_path / "assets")
+    assert len(measured_results.clean_commit()) == 40
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match=rf"^commit: uncommitted changes[^$]*{name}"):
+        measured_results.clean_commit()
 
 
 def test_accuracies_of_another_seed_are_not_put_beside_the_times(folder):
