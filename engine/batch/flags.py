@@ -53,18 +53,23 @@ def add_prompt_flags(parser: argparse.ArgumentParser, problems: int) -> None:
     source.add_argument("--prompts", type=Path, help="file of prompts: .jsonl, or one a line")
     source.add_argument("--family", choices=tuple(families()), help="problems of this family")
     parser.add_argument(
-        "--problems", type=int, default=problems, help="--family: number of problems"
+        "--problems", type=int, help=f"--family: number of problems, by default {problems}"
     )
     parser.add_argument(
-        "--shots", type=int, choices=range(MAX_SHOTS + 1), default=0,
+        "--shots", type=int, choices=range(MAX_SHOTS + 1),
         help="--family: worked examples, as far as they fit",
     )  # fmt: skip
+    parser.set_defaults(default_problems=problems)
 
 
 def prompts_from_flags(args: argparse.Namespace) -> list[Prompt]:
     """The prompts of the flags. Raises ValueError naming `prompts` or the flag."""
     if args.prompts is None:
-        return drawn_prompts(args.family, args.problems, int(args.seed or 0), args.shots)
+        count = args.default_problems if args.problems is None else args.problems
+        return drawn_prompts(args.family, count, int(args.seed or 0), args.shots or 0)
+    for name in ("problems", "shots"):
+        if getattr(args, name) is not None:
+            raise ValueError(f"--{name}: it is of --family; leave it out with --prompts")
     try:
         data = args.prompts.read_bytes()
     except OSError as error:

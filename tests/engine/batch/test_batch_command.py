@@ -70,6 +70,12 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["one", "two"]
 
 
+@pytest.mark.parametrize("flag", ["--problems", "--shots"])
+def test_flags_of_drawn_problems_are_refused_beside_a_file(prompts, flag):
+    with pytest.raises(SystemExit, match=f"^error: {flag}: it is of --family; leave it out"):
+        main(("--prompts", str(prompts), flag, "2", *SHORT))
+
+
 def test_a_run_that_failed_says_why(tmp_path, capsys):
     path = tmp_path / "prompts.txt"
     path.write_text("What is 4 + 5?\n" + "7 " * 3_900)
