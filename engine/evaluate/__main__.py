@@ -17,7 +17,8 @@ same end-of-text rule. The tables of assets/results are made by `python -m engin
 --out writes the document as table.json, with --specs also table.md, into a folder, and keeps each
 sample there as soon as its batch is finished; the same command computes only what is missing, or
 was decoded by another version of the code.
-Rates of samples from several machines, or numbers of threads or processes, are null.
+Rates of samples from several machines, or numbers of threads or processes, are null; `machine` of a
+row says where they were measured.
 
     accelerate launch --multi_gpu --num_processes 8 -m engine.evaluate --device cuda --out results
 

@@ -132,8 +132,9 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
 
     Sums of `tokens`, `forwards`, `gflops` and `seconds` over all requests; `tokens_per_s` and
     `tokens_per_forward` are quotients of the sums, `recomputed` is a mean, `peak_bytes` a maximum,
-    None if it is unknown. Times are None if the responses come from several
-    machines, versions or numbers of threads or processes.
+    None if it is unknown. `machine` says where the responses were measured, if resumed ones on
+    another machine than this one; it and times are None if they come from several machines,
+    versions or numbers of threads or processes.
     """
     own = list(responses)
     tokens, forwards = sum(one.tokens for one in own), sum(one.forwards for one in own)
@@ -146,6 +147,7 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
         "tokens": tokens,
         "forwards": forwards,
         "tokens_per_forward": tokens / forwards if forwards else None,
+        "machine": dict(own[0].machine) if alike else None,
         "seconds": seconds if alike else None,
         "tokens_per_s": tokens / seconds if alike and seconds else None,
         "gflops": sum(one.gflops for one in own),

@@ -121,14 +121,18 @@ class SharedExam:
 
 
 def rates_removed(row: Mapping[str, Any], samples: list[Sample]) -> dict[str, Any]:
-    """A row of `summarise` with the number of samples that were `resumed`.
+    """A row of `summarise` with the number of samples that were `resumed`, and their `machine`.
 
-    Its RATES are None if its samples come from several kinds of machine, numbers of threads or
-    numbers of processes, because their times cannot be added.
+    The machine, which may be another than this one, and the RATES are None if the samples come from
+    several kinds of machine, numbers of threads or numbers of processes, because their times cannot
+    be added.
     """
-    several = any(one.machine != samples[0].machine for one in samples)
-    unknown: dict[str, Any] = dict.fromkeys(RATES) if several else {}
-    return dict(row) | {"resumed": sum(one.resumed for one in samples)} | unknown
+    first = samples[0].machine
+    several = any(one.machine != first for one in samples)
+    known = {"resumed": sum(one.resumed for one in samples)}
+    if several:
+        return dict(row) | known | dict.fromkeys((*RATES, "machine"))
+    return dict(row) | known | {"machine": dict(first)}
 
 
 def _kept(folder: Path) -> Iterator[tuple[str, Sample]]:

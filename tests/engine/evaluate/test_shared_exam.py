@@ -86,6 +86,19 @@ def test_killed_processes_are_resumed_by_one_that_does_only_the_rest(alone, toge
     assert without_times(tmp_path) == without_times(alone[0])
     assert row["correct"] == alone[1]["rows"][0]["correct"]
     assert row["tokens_per_s"] is None
+    assert row["machine"] is None
+
+
+def test_a_row_names_the_machine_of_its_rates_though_another_one_resumes(alone, tmp_path):
+    lines = (alone[0] / "samples-0.jsonl").read_text("utf-8")
+    here = json.loads(lines.splitlines()[0])["machine"]
+    elsewhere = {**here, "device_name": "elsewhere"}
+    (tmp_path / "samples-0.jsonl").write_text(
+        lines.replace(json.dumps(here, ensure_ascii=False), json.dumps(elsewhere)), "utf-8"
+    )
+    (row,) = run_alone(tmp_path)["rows"]
+    assert (row["resumed"], row["machine"]) == (8, elsewhere)
+    assert alone[1]["rows"][0]["machine"] == here
 
 
 def test_a_batch_is_written_before_the_next_one_is_decoded(tmp_path, monkeypatch):

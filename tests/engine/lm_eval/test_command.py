@@ -65,6 +65,7 @@ def test_the_scores_are_those_of_the_exam(alone):
     assert figures["gflops"] == pytest.approx(sum(one.gflops for one in wanted))
     assert figures["requests"] == LIMIT
     assert figures["tokens_per_s"] > 0
+    assert figures["machine"]["processes"] == 1
     assert figures["peak_bytes"] > 0
 
 
@@ -109,6 +110,7 @@ def test_two_processes_give_the_same_and_resume_what_one_began(alone, tmp_path, 
     assert figures["environment"]["processes"] == 2
     assert figures["tasks"][TASKS[0]]["resumed"] == 2
     assert figures["tasks"][TASKS[0]]["tokens_per_s"] is None
+    assert figures["tasks"][TASKS[0]]["machine"] is None
     assert figures["tasks"][TASKS[1]]["requests"] == 4 * LIMIT
     counts = [own["config"]["driftscope"]["tasks"][TASKS[0]]["forwards"] for own in (both, results)]
     assert counts[0] == counts[1]
