@@ -11,7 +11,8 @@ with --json, one JSON document as the last line:
 ...}]}.
 
 --specs reads a JSON list of {"name", fields of a spec}. The first is the baseline: every row is
-compared with it problem by problem, and all are timed in turn on long prompts. All rows have the
+compared with it problem by problem, and all are timed in turn on long prompts. Without --gen-length
+the gen_length and the steps of a row only say how many tokens a step commits. All rows have the
 same end-of-text rule. The tables of assets/results are made by `python -m engine tables`.
 
 --out writes the document as table.json, with --specs also table.md, into a folder, and keeps each
