@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from engine.config.spec import RunSpec
-from engine.estimate import machine_rates
 from engine.estimate.assumptions import Assumptions, complete
 from engine.estimate.devices import (
     EFFICIENCY,
@@ -18,7 +17,7 @@ from engine.estimate.devices import (
     step_seconds,
     total_bytes,
 )
-from engine.estimate.estimate import Target, estimate, known_device, known_model, simulate
+from engine.estimate.estimate import Target, estimate, known_model, simulate
 from engine.estimate.published import nearest_figure
 from engine.estimate.recorded import assumptions_of, recorded_info, share_of
 from engine.estimate.work import WorkCounter
@@ -78,19 +77,6 @@ def test_the_memory_of_this_machine_is_what_is_free(monkeypatch):
     here = replace(GPUS["rtx3090"], title="this machine", measured=True)
     monkeypatch.setattr("engine.estimate.estimate.known_device", lambda *_: here)
     assert "and this machine has 24.0 GB free" in of(dtype="float32")["memory"]["problem"]
-
-
-def test_rates_are_measured_for_each_number_of_threads(monkeypatch):
-    parts = {"_attention_rate": 1e9, "_bandwidth": 1e9, "_overheads": (0.0, 0.0)}
-    parts |= {"_product_rate": 1e9}
-    for name, found in parts.items():
-        monkeypatch.setattr(machine_rates, name, lambda *_, value=found: value)
-    machine_rates._measure.cache_clear()
-    for threads in (1, 2):
-        monkeypatch.setattr(torch, "get_num_threads", lambda n=threads: n)
-        rates = machine_rates.measure_this_machine(known_model(LLADA), torch.float32)
-        assert f"{threads} thread(s)" in rates.title
-    machine_rates._measure.cache_clear()
 
 
 def test_weights_that_do_not_fit_are_said():
@@ -180,14 +166,6 @@ def test_a_gpu_multiplies_float32_at_its_published_rate_without_tensor_cores():
 def test_nothing_is_taken_off_a_published_bandwidth_nor_added_for_launches():
     assert GPUS["h100"].bandwidth == 3350e9
     assert {gpu.layer_seconds + gpu.step_seconds for gpu in GPUS.values()} == {0.0}
-
-
-def test_this_machine_is_measured():
-    info = known_model("llada:layers=2,d=64,heads=1,ffn=64,vocab=1024")
-    rates = known_device("this", info, torch.float32)
-    assert rates.measured
-    assert min(rates.flops, rates.few_flops, rates.attention_flops, rates.bandwidth) > 0
-    assert rates.step_seconds >= 0
 
 
 @pytest.mark.parametrize(
@@ -342,20 +320,6 @@ def test_what_agrees_with_a_published_figure_is_read_in_whole_words(changes, gpu
     found = nearest_figure(spec, LLADA, gpu)
     assert set(agrees) <= set(found.agrees)
     assert set(differs) <= set(found.differs)
-
-
-def test_a_busy_machine_never_seems_to_have_layers_without_time(monkeypatch):
-    """Three layers are measured no slower than one: all of a step's time is the layers'."""
-    measured = []
-
-    def no_slower_with_more_layers(spec, layers, *_):
-        measured.append(layers)
-        return 0.03 / layers
-
-    monkeypatch.setattr(machine_rates, "_step_seconds", no_slower_with_more_layers)
-    seconds = machine_rates._layer_seconds((64, 64, 1), torch.float32, MANY_ROWS)
-    assert seconds == pytest.approx(0.01 / 3)
-    assert measured == [1, 3] * machine_rates.ATTEMPTS
 
 
 SUFFIX = " That is all, folks."

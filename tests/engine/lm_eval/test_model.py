@@ -185,15 +185,6 @@ def test_answers_are_kept_by_the_size_of_their_batch():
     assert len(keys) == 2
 
 
-def test_responses_are_kept_by_the_version_of_the_code(model, monkeypatch):
-    found = []
-    for version in ("old", "new"):
-        monkeypatch.setattr("engine.lm_eval.model.code_version", lambda *names, v=version: v)
-        text = model._asked(asked("One", {"until": []}), 0).key
-        found.append((text, model._likelihood_key([1, 2], [3])))
-    assert not set(found[0]) & set(found[1])
-
-
 def test_a_kept_likelihood_is_not_one_with_guidance(model):
     request = asked("One", " two")
     model.loglikelihood([request])
