@@ -144,9 +144,7 @@ def _kept(folder: Path) -> Iterator[tuple[str, Sample]]:
                 print(f"{path}: a sample is decoded again: {error}", file=sys.stderr)
 
 
-def _keys(
-    spec: RunSpec, of_model: Mapping[str, str], fit: bool, questions: Questions
-) -> list[str]:
+def _keys(spec: RunSpec, of_model: Mapping[str, str], fit: bool, questions: Questions) -> list[str]:
     """A key for each problem of a batch: of the run, not of the machine, and of its batch."""
     values = {name: value for name, value in spec.to_dict().items() if name != "device"}
     asked = [[prompt, one.solution] for one, prompt in questions]
