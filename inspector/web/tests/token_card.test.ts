@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { unrecordedWords } from "../src/inspect/row_reason.ts";
 import type { Row } from "../src/race/lane.ts";
-import { blankWords, countWords, readToken } from "../src/inspect/views/card.ts";
-import { bytes, ints } from "./inspected.ts";
+import { blankWords, candidateWords, countWords, readToken } from "../src/inspect/views/card.ts";
+import { bytes, floats, ints } from "./inspected.ts";
 import { cardLeft } from "../src/race/token_card.ts";
 
 test("a card is centred under its cell, within the box", () => {
@@ -26,6 +26,20 @@ test("a token whose rows could not be read says why, and one that is read waits"
   const facts = { quantities: [] };
   const { token } = readToken({ slice: () => ({ arrays: {}, facts }) }, 3);
   assert.deepEqual(token, facts);
+});
+
+test("the card says of every step whether the token was a candidate, also while that is read", () => {
+  const arrays = {
+    position: ints([1], [7]),
+    ids: ints([1, 2], [10, 11]),
+    probs: floats([1, 2], [0.75, 0.25]),
+    chosen: bytes([1], [1]),
+  };
+  const found = { arrays, facts: { pieces: { 10: "a" } } };
+  assert.equal(candidateWords(found, 7, 4), "At step 4 it was a candidate: “a” 0.750, ? 0.250.");
+  assert.equal(candidateWords(found, 6, 4), "At step 4 it was not a candidate.");
+  assert.equal(candidateWords(undefined, 7, 4), "Reading …");
+  assert.equal(candidateWords({ missing: "It is gone." }, 7, 4), "It is gone.");
 });
 
 test("a row is counted in the steps that attend to it", () => {

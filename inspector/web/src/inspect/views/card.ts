@@ -13,8 +13,8 @@ import type { RowCell } from "../planned_row.ts";
 import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
-import { documentOf } from "../slice.ts";
-import { hasPlans, isMissing, isWhole, type Frame, type View } from "../view.ts";
+import { documentOf, type Slice } from "../slice.ts";
+import { hasPlans, isMissing, isWhole, type Frame, type Missing, type View } from "../view.ts";
 import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -123,13 +123,27 @@ export function countWords(
 
 function drawCandidates(panel: Panel, { step, position }: RowCell): void {
   const node = panel.block("candidates", "p", "ds-wide");
-  const known = hasPlans(panel.frame) && position >= panel.frame.prompt;
-  const data = known ? panel.part<CandidateData>(candidatesOf(step)) : null;
-  const row = data ? candidateRow(data, position) : -1;
-  node.hidden = row < 0;
-  if (!data || row < 0) return;
+  node.hidden = !hasPlans(panel.frame) || position < panel.frame.prompt;
+  if (node.hidden) return;
+  write(node, candidateWords(panel.slice(candidatesOf(step)), position, panel.number(step)));
+}
+
+/**
+ * What the model gave for a position in a step, counted from 1. It is never empty, so that the
+ * figures below stay where they are while `found` is read.
+ */
+export function candidateWords(
+  found: Slice | Missing | undefined,
+  position: number,
+  step: number,
+): string {
+  if (!found) return "Reading …";
+  if (isMissing(found)) return found.missing;
+  const data = documentOf<CandidateData>(found);
+  const row = candidateRow(data, position);
+  if (row < 0) return `At step ${step} it was not a candidate.`;
   const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
-  node.textContent = `At step ${panel.number(step)} it was a candidate: ${best.join(", ")}.`;
+  return `At step ${step} it was a candidate: ${best.join(", ")}.`;
 }
 
 /** The drift code of a quantity of the row; NO_DATA if it is unknown. */
