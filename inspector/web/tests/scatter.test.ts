@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { figureRows } from "../src/figures/table.ts";
 import { rowsByBins } from "../src/inspect/replay_slices/drifts.ts";
 import { cutSlice } from "../src/inspect/replay_slices/index.ts";
-import { binSpan } from "../src/inspect/views/scatter.ts";
+import { binAxis, binSpan } from "../src/inspect/views/scatter.ts";
 import { floats, ints } from "./inspected.ts";
 
 // Two pairs, two layers, two by two bins.
@@ -34,4 +35,22 @@ test("a replay file says which steps were counted, in one layer and in all", () 
 test("the first bin begins at 0 and the last ends at 2", () => {
   assert.equal(binSpan(0, 4), "0 to 0.0010");
   assert.equal(binSpan(3, 4), "0.10 to 2");
+});
+
+test("the CSV file names the bin of each count on both axes", () => {
+  const rows = figureRows({
+    title: "",
+    key: "",
+    x: binAxis("V", 4, false),
+    y: binAxis("K", 4, true),
+    value: (x, y) => 10 * x + y,
+    colour: () => [0, 0, 0],
+    unit: "rows",
+    words: () => "",
+  });
+  assert.deepEqual(rows.slice(0, 2), [
+    ["1 − cos, V", "1 − cos, K", "rows"],
+    ["0 to 0.0010", "0.10 to 2", 0],
+  ]);
+  assert.deepEqual(rows.at(-1), ["0.10 to 2", "0 to 0.0010", 33]);
 });

@@ -69,7 +69,7 @@ export const scatter: View = {
   level: "layers",
   about:
     "Rows by the drift of two quantities; a row counts if all quantities were evaluated. dLLM-Cache selects rows by the drift of V, because it should predict the drift of the attention and feed-forward outputs (its figure 2). " +
-    "DARE selects rows by the drift of the query of the first head (its figure 2). The closer the rows are to a rising line, the better the prediction. The correlations are over all recorded rows.",
+    "DARE selects rows by the drift of the query of the first head (its figure 2). The closer the rows are to a rising line, the better the prediction. The correlations are over the rows that count.",
   controls: [
     {
       name: "of",
@@ -199,23 +199,15 @@ export function binSpan(bin: number, size: number): string {
   return `${low} to ${bin + 1 < size ? binEdge(bin + 1, size).toPrecision(2) : "2"}`;
 }
 
-function acrossAxis(name: string, size: number): CellAxis {
+/** The axis of a quantity's bins, upwards or to the right. The name of a cell is that of its bin. */
+export function binAxis(name: string, size: number, up: boolean): CellAxis {
+  const along = (place: number): number => (up ? size - Math.max(place, 1) : place);
   return {
     name: "1 − cos, " + name,
     count: size,
-    ticks: DECADES.map((text, k) => [(k * size) / 4, text]),
-    up: false,
-    tick: (i) => binEdge(i, size).toPrecision(3),
-  };
-}
-
-function upAxis(name: string, size: number): CellAxis {
-  return {
-    name: "1 − cos, " + name,
-    count: size,
-    ticks: DECADES.map((text, k) => [size - Math.max((k * size) / 4, 1), k ? text : "≤ " + text]),
-    up: true,
-    tick: (i) => binEdge(size - 1 - i, size).toPrecision(3),
+    ticks: DECADES.map((text, k) => [along((k * size) / 4), up && !k ? "≤ " + text : text]),
+    up,
+    tick: (i) => binSpan(up ? size - 1 - i : i, size),
   };
 }
 
@@ -230,8 +222,8 @@ function drawMap(panel: Panel, pair: Pair, layer: number | null, figure: Figure)
     title: `${nameOf(first)} against ${other}, ${whereWords(layer)}: Spearman ${spearman}`,
     key: [first, second, layer, panel.cursor.lane, panel.inspector.key].join(),
     about: { layer: layer ?? undefined, quantity: `${first}-${second}` },
-    x: acrossAxis(nameOf(first), size),
-    y: upAxis(other, size),
+    x: binAxis(nameOf(first), size, false),
+    y: binAxis(other, size, true),
     value: (x, y) => count(x, y) || null,
     colour: (found) => cividis(Math.log10(found) / 5),
     legend: ROWS_SCALE,
