@@ -2,7 +2,16 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { unrecordedWords } from "../src/inspect/row_reason.ts";
 import type { Row } from "../src/race/lane.ts";
-import { blankWords, candidateWords, countWords, readToken } from "../src/inspect/views/card.ts";
+import { figureRows } from "../src/figures/table.ts";
+import { plotTicks } from "../src/figures/scales.ts";
+import { DRIFT_AXIS } from "../src/inspect/codes.ts";
+import {
+  blankWords,
+  candidateWords,
+  countWords,
+  readToken,
+  recomputedMarks,
+} from "../src/inspect/views/card.ts";
 import { bytes, floats, ints } from "./inspected.ts";
 import { cardLeft } from "../src/race/token_card.ts";
 
@@ -40,6 +49,18 @@ test("the card says of every step whether the token was a candidate, also while 
   assert.equal(candidateWords(found, 6, 4), "At step 4 it was not a candidate.");
   assert.equal(candidateWords(undefined, 7, 4), "Reading …");
   assert.equal(candidateWords({ missing: "It is gone." }, 7, 4), "It is gone.");
+});
+
+test("the marks of recomputed steps are no drifts in the CSV file", () => {
+  const x = { name: "step", from: 0.5, to: 9.5 };
+  const series = [recomputedMarks([2, 5], "#000")];
+  const rows = figureRows({ title: "", x, y: DRIFT_AXIS, series });
+  assert.deepEqual(rows, [["series", "step", "1 − cosine"]]);
+});
+
+test("the lower end of the axis of drifts stands for all smaller ones", () => {
+  const texts = plotTicks(DRIFT_AXIS, 400, "y").map(({ text }) => text);
+  assert.deepEqual(texts, ["≤ 0.0001", "0.001", "0.01", "0.1", "1"]);
 });
 
 test("a row is counted in the steps that attend to it", () => {

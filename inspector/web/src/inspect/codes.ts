@@ -1,6 +1,6 @@
 /** Drift codes: 1 − cosine in one byte, on a scale that is linear near 0 and then logarithmic. */
 import { cividis, type Rgb } from "../base/colours.ts";
-import type { ScaleLegend } from "../figures/spec.ts";
+import type { PlotAxis, ScaleLegend } from "../figures/spec.ts";
 
 /** The code of a cell that was not evaluated. */
 export const NO_DATA = 255;
@@ -54,4 +54,13 @@ export const DRIFT_SCALE: ScaleLegend = {
     [0.75, "0.1"],
     [1, "1"],
   ],
+};
+
+/** The axis of drifts in a chart. Those below its lower end stand at this end. */
+export const DRIFT_AXIS: PlotAxis = {
+  name: "1 − cosine",
+  from: LOWEST,
+  to: 2,
+  log: true,
+  tick: (drift) => (drift > 1.5 * LOWEST ? String(Number(drift.toPrecision(1))) : "≤ 0.0001"),
 };

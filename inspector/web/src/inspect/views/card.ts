@@ -6,7 +6,15 @@ import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
 import { imagePlace } from "../../race/images.ts";
 import { placesOf, stepAt, stepAxis } from "../axes.ts";
-import { DRIFT, DRIFT_COLOURS, DRIFT_SCALE, NO_DATA, driftColour, driftText } from "../codes.ts";
+import {
+  DRIFT,
+  DRIFT_AXIS,
+  DRIFT_COLOURS,
+  DRIFT_SCALE,
+  NO_DATA,
+  driftColour,
+  driftText,
+} from "../codes.ts";
 import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { RowCell } from "../planned_row.ts";
@@ -181,18 +189,11 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
     about: { layer: cell.layer },
     title: `Drift of K and V of this token in layer ${cell.layer + 1}: 1 − cosine to the previous value`,
     x: stepAxis(steps, first),
-    y: { name: "1 − cosine", from: 1e-4, to: 1, log: true },
+    y: DRIFT_AXIS,
     series: [
       ...line("k", "K", a, [5, 3]),
       ...line("v", "V", b, []),
-      {
-        name: "V recomputed at this step",
-        kind: "points",
-        colour: ink,
-        size: 2,
-        xs: ticks,
-        ys: ticks.map(() => 0.8),
-      },
+      recomputedMarks(ticks, ink),
     ],
     rules: revealed < 0 ? [] : [{ x: panel.number(revealed), colour: fresh, text: "unmasked" }],
     at: panel.number(cell.step),
@@ -200,6 +201,12 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),
     height: 200,
   });
+}
+
+/** Marks at the steps that recomputed V. Their height is no drift: the CSV file leaves them out. */
+export function recomputedMarks(xs: readonly number[], colour: string): Series {
+  const ys = xs.map(() => 0.8);
+  return { name: "V recomputed at this step", table: null, kind: "points", colour, size: 2, xs, ys };
 }
 
 function stepWords(panel: Panel, data: TokenRows, cell: RowCell): string {

@@ -1,11 +1,11 @@
 import { cividis } from "../../base/colours.ts";
 import { plural } from "../../base/format.ts";
-import type { CellCodes, HeatSpec, PlotAxis } from "../../figures/spec.ts";
+import type { CellCodes, HeatSpec } from "../../figures/spec.ts";
 import { LANES, type LaneName } from "../../race/messages.ts";
 import { placesOf } from "../axes.ts";
 import { at, type NdArray } from "../arrays.ts";
 import type { CellMap } from "../cell_map.ts";
-import { decade, DRIFT, DRIFT_SCALE, NO_DATA } from "../codes.ts";
+import { decade, DRIFT, DRIFT_AXIS, DRIFT_SCALE, NO_DATA } from "../codes.ts";
 import { layersBeside } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
 import { documentOf, type Query } from "../slice.ts";
@@ -258,13 +258,6 @@ function pickCell(panel: Panel, { steps }: Scene, cell: Cell, pin: boolean): voi
   if (pin) panel.inspector.draw();
 }
 
-function driftAxis(linear: boolean): PlotAxis {
-  if (linear) return { name: "cosine", from: 0, to: 1 };
-  const tick = (value: number): string =>
-    value > 1.5e-4 ? String(Number(value.toPrecision(1))) : "≤ .0001";
-  return { name: "1 − cosine", from: 1e-4, to: 2, log: true, tick };
-}
-
 /** The drifts of a compared step against those up to it [steps, groups]. */
 interface StepRow {
   codes: NdArray;
@@ -291,7 +284,7 @@ function drawDistance(panel: Panel, scene: Scene): void {
       ? `${name} of layer ${layer + 1}: step ${panel.number(steps[now])} compared with the steps before it`
       : "There is no recorded step before this one; move the cursor to a later step",
     x: { name: "steps before", from: 0, to: Math.max(steps[steps.length - 1], 1), whole: true },
-    y: driftAxis(scene.linear),
+    y: scene.linear ? { name: "cosine", from: 0, to: 1 } : DRIFT_AXIS,
     series: scene.groups.map((text, g) => {
       const [colour, dash] = GROUP_LOOKS[g % GROUP_LOOKS.length];
       const drifts = before.map((u) => drift(u, g));
