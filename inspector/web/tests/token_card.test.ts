@@ -37,7 +37,7 @@ test("a token whose rows could not be read says why, and one that is read waits"
   assert.deepEqual(token, facts);
 });
 
-test("the card says of every step whether the token was a candidate, also while that is read", () => {
+test("the card says of every step whether the token was a candidate", () => {
   const arrays = {
     position: ints([1], [7]),
     ids: ints([1, 2], [10, 11]),

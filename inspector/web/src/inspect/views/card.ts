@@ -205,8 +205,8 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
 
 /** Marks at the steps that recomputed V. Their height is no drift: the CSV file leaves them out. */
 export function recomputedMarks(xs: readonly number[], colour: string): Series {
-  const ys = xs.map(() => 0.8);
-  return { name: "V recomputed at this step", table: null, kind: "points", colour, size: 2, xs, ys };
+  const name = "V recomputed at this step";
+  return { name, table: null, kind: "points", colour, size: 2, xs, ys: xs.map(() => 0.8) };
 }
 
 function stepWords(panel: Panel, data: TokenRows, cell: RowCell): string {

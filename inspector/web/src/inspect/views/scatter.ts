@@ -199,7 +199,7 @@ export function binSpan(bin: number, size: number): string {
   return `${low} to ${bin + 1 < size ? binEdge(bin + 1, size).toPrecision(2) : "2"}`;
 }
 
-/** The axis of a quantity's bins, upwards or to the right. The name of a cell is that of its bin. */
+/** The axis of a quantity's bins, upwards or to the right. A cell is named by its bin. */
 export function binAxis(name: string, size: number, up: boolean): CellAxis {
   const along = (place: number): number => (up ? size - Math.max(place, 1) : place);
   return {
