@@ -55,10 +55,13 @@ test("the heading names both lanes", () => {
   assert.deepEqual(rows[0], ["Measure", "A: title of a", "B: title of b", "B / A"]);
 });
 
-test("a share is shown in percent", () => {
-  const rows = numberRows(lane("a", { recomputed: 1 }), lane("b", { recomputed: 0.25 }), true);
-  const found = row("Token-layers recomputed, %", rows);
-  assert.deepEqual(found?.slice(1), ["100", "25", "0.250×"]);
+test("a share is shown in percent, and only all is 100 %", () => {
+  const shares = (a: number, b: number): string[] | undefined => {
+    const rows = numberRows(lane("a", { recomputed: a }), lane("b", { recomputed: b }), true);
+    return row("Token-layers recomputed", rows)?.slice(1);
+  };
+  assert.deepEqual(shares(1, 0.25), ["100 %", "25 %", "0.250×"]);
+  assert.deepEqual(shares(0.9997, 0), ["99.9 %", "0 %", "0.00×"]);
 });
 
 test("recorded runs show no times", () => {

@@ -271,7 +271,7 @@ test("what was recomputed is one figure, in percent; rows that entered the netwo
   const names = shownRows([], true).map(([name]) => name);
   assert.ok(names.includes("recomputed"));
   assert.ok(!names.includes("rows") && !names.includes("rows_plain"));
-  assert.equal(metricText("recomputed", 0.474), "47.4");
+  assert.equal(metricText("recomputed", 0.474), "47.4 %");
   assert.equal(metricText("nfe", 32), "32");
   assert.equal(metricText("recomputed", null), "–");
 });

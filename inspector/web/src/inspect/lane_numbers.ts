@@ -2,6 +2,7 @@
 import { number, percent } from "../base/format.ts";
 import type { StartedLane } from "../race/lane.ts";
 import type { Summary } from "../race/messages.ts";
+import { metricText } from "../race/numbers.ts";
 import { isNumber } from "../race/report.ts";
 
 /** A measure: its name in the metrics, its label, and when and how it is shown. */
@@ -12,8 +13,6 @@ interface Measure {
   guided?: boolean;
   /** It is a time, which recorded runs do not show. */
   timed?: boolean;
-  /** It is a share of 1, shown in percent. */
-  share?: boolean;
 }
 
 const MEASURES: readonly Measure[] = [
@@ -32,15 +31,10 @@ const MEASURES: readonly Measure[] = [
   { name: "tokens_per_nfe", label: "Tokens before the end per step", guided: true },
   { name: "tokens_per_guider_forward", label: "… per guider forward", guided: true },
   { name: "accepted", label: "Tokens accepted per step", guided: true },
-  {
-    name: "fallback_rate",
-    label: "Steps that used the fallback, %",
-    guided: true,
-    share: true,
-  },
+  { name: "fallback_rate", label: "Steps that used the fallback", guided: true },
   { name: "guider_weight_bytes", label: "Guider's weights, bytes", guided: true },
   { name: "guider_cache_bytes", label: "Guider's cache, bytes", guided: true },
-  { name: "recomputed", label: "Token-layers recomputed, %", share: true },
+  { name: "recomputed", label: "Token-layers recomputed" },
   { name: "cache_bytes", label: "Cache, bytes" },
   { name: "peak_memory_bytes", label: "Peak memory, bytes" },
 ];
@@ -64,9 +58,8 @@ export function numberRows(a: StartedLane, b: StartedLane, timed: boolean): stri
     const [mine, theirs] = [a, b].map((lane) =>
       measure.timed && !timed ? null : metric(lane, measure.name),
     );
-    const text = (value: number | null): string =>
-      number(value !== null && measure.share ? 100 * value : value);
-    return [measure.label, text(mine), text(theirs), ratioText(mine, theirs)];
+    const [one, other] = [mine, theirs].map((value) => metricText(measure.name, value));
+    return [measure.label, one, other, ratioText(mine, theirs)];
   });
   return [["Measure", "A: " + a.start.title, "B: " + b.start.title, "B / A"], ...rows];
 }

@@ -1,5 +1,5 @@
 import { make } from "../base/dom.ts";
-import { number } from "../base/format.ts";
+import { number, percent } from "../base/format.ts";
 import { headCell, headedRow } from "../base/table.ts";
 import { termNodes } from "../page/glossary.ts";
 import type { Lane } from "./lane.ts";
@@ -21,7 +21,7 @@ const ROWS: readonly (readonly [string, string])[] = [
   ["positions", "Positions decoded"],
   ["tokens_per_s", "Tokens before the end, per second of the whole run"],
   ["positions_per_s", "Positions decoded per second"],
-  ["recomputed", "Token-layers recomputed, %"],
+  ["recomputed", "Token-layers recomputed"],
   ["gflops", "GFLOPs"],
   ["gflops_per_position", "GFLOPs per position"],
   ["cache_bytes", "Cache, bytes"],
@@ -38,7 +38,7 @@ const GUIDED_ROWS: readonly (readonly [string, string])[] = [
   ["tokens_per_nfe", "Tokens before the end per step"],
   ["tokens_per_guider_forward", "… per guider forward"],
   ["accepted", "Tokens accepted per step"],
-  ["fallback_rate", "Steps that used the fallback, %"],
+  ["fallback_rate", "Steps that used the fallback"],
   ["guider_weight_bytes", "Guider, weights in bytes"],
   ["guider_cache_bytes", "Guider, cache in bytes"],
 ];
@@ -71,7 +71,7 @@ export function shownRows(
 
 /** A metric as the table shows it. */
 export function metricText(name: string, value: number | null | undefined): string {
-  return number(value && SHARES.includes(name) ? 100 * value : value);
+  return SHARES.includes(name) ? percent(value ?? null, 1) : number(value);
 }
 
 /** Draw the table of all numbers of a race. */
