@@ -17,6 +17,11 @@ test("a number below 1 is not rounded to 0", () => {
   assert.deepEqual(found, ["0", "0.0042", "-0.018", "0.35", "1", "1.3"]);
 });
 
+test("a number with a given number of digits is not rounded to 0 either", () => {
+  const found = [0, 0.00042, -0.0004, 0.0006, 1.2346, 2].map((one) => number(one, 3));
+  assert.deepEqual(found, ["0", "0.00042", "-0.0004", "0.001", "1.235", "2"]);
+});
+
 test("an unknown share is a dash", () => {
   assert.equal(percent(null), "–");
 });

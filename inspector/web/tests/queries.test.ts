@@ -62,6 +62,7 @@ test("the sentence says where the threshold is from", () => {
     words(1),
     "Layer 2: τ = 0.010, set so that 25 % of the rows of a calibration run stay below it.",
   );
+  assert.match(words(1, { aimed: [0, 0.9997] }), /so that 99\.9 % of the rows/);
   assert.equal(words(0), "Layer 1: nothing is reused.");
   assert.match(words(1, { anchor: true }), /below it\. The method compared each query with/);
   assert.match(words(1, { dare: false }), /^The cache of this run does not compare queries/);

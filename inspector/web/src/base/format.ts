@@ -17,11 +17,14 @@ function formatOf(places: number): Intl.NumberFormat {
   return made;
 }
 
-/** A number with thousands separators, below 1 with two digits; a dash if it is unknown. */
+/**
+ * A number with thousands separators and at most so many digits after the point; a dash if it is
+ * unknown. By default a number below 1 has two digits, as has any that would be rounded to 0.
+ */
 export function number(value: number | null | undefined, digits?: number): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (digits === undefined && size > 0 && size < 1)
+  if (size > 0 && size < (digits === undefined ? 1 : 0.5 * 10 ** -digits))
     return formatOf(Math.min(1 - Math.floor(Math.log10(size)), MOST_PLACES)).format(value);
   const places = digits ?? (size >= 100 || Number.isInteger(value) ? 0 : 1);
   return formatOf(places).format(value);

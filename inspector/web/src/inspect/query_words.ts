@@ -1,6 +1,6 @@
 /** What the view of the query drift says of DARE's thresholds, and its colours. */
 import { cividis } from "../base/colours.ts";
-import { number } from "../base/format.ts";
+import { percent } from "../base/format.ts";
 import type { HeatSpec, ScaleLegend } from "../figures/spec.ts";
 import type { NdArray } from "./arrays.ts";
 import { DRIFT, NO_DATA } from "./codes.ts";
@@ -103,8 +103,8 @@ export function thresholdWords(data: QueryData, layer: number, limit: number | n
   if (!data.threshold) return "This run reuses nothing (quantile 0), so there is no threshold.";
   let shown = "nothing is reused";
   if (limit !== null) {
-    const aimed = number(100 * (data.aimed?.[layer] ?? NaN), 1);
-    shown = `τ = ${limit.toPrecision(2)}, set so that ${aimed} % of the rows of a calibration run stay below it`;
+    const aimed = percent(data.aimed?.[layer] ?? null, 1);
+    shown = `τ = ${limit.toPrecision(2)}, set so that ${aimed} of the rows of a calibration run stay below it`;
   }
   const anchor = data.anchor
     ? " The method compared each query with the query at the row's last refresh; the drift shown here is from one step to the next."
