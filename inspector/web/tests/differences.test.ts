@@ -66,9 +66,10 @@ test("the words of a joined cell are those of its own row, and of its own lane",
     return new CellMap({ arrays: { cells: bytes([cells.length, 1], cells) }, facts }, coarse);
   };
   const fine = map(window(4, 6, 1), [NO_DATA, 0], map(window(0, 6, 3), [0, 0]));
-  assert.equal(laneCellWords(fine, 0, 0), "largest of 3 × 1 cells below 0.0001");
-  assert.equal(laneCellWords(fine, 4, 0), "not evaluated");
-  assert.equal(laneCellWords(fine, 6, 0), "not in this lane");
+  assert.equal(laneCellWords(fine, 0, 0, true), "largest of 3 × 1 cells below 0.0001");
+  assert.equal(laneCellWords(fine, 4, 0, true), "not evaluated");
+  assert.equal(laneCellWords(fine, 4, 0, false), "not evaluated or not recorded");
+  assert.equal(laneCellWords(fine, 6, 0, true), "not in this lane");
 });
 
 test("the steps that both lanes took are those of the whole run", () => {

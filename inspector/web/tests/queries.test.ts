@@ -3,7 +3,13 @@ import test from "node:test";
 import { at } from "../src/inspect/arrays.ts";
 import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { planOfLayer, type PlanBits } from "../src/inspect/plans.ts";
-import { countedSteps, layerLimit, mapLegend, thresholdWords } from "../src/inspect/query_words.ts";
+import {
+  codeText,
+  countedSteps,
+  layerLimit,
+  mapLegend,
+  thresholdWords,
+} from "../src/inspect/query_words.ts";
 import { useWords } from "../src/inspect/views/queries.ts";
 import { cutPart, floats, frame, ints, planOf } from "./inspected.ts";
 
@@ -66,6 +72,11 @@ test("the sentence says where the threshold is from", () => {
   assert.equal(words(0), "Layer 1: nothing is reused.");
   assert.match(words(1, { anchor: true }), /below it\. The method compared each query with/);
   assert.match(words(1, { dare: false }), /^The cache of this run does not compare queries/);
+});
+
+test("a drift of a narrowed run is not said to be not compared if it may not be recorded", () => {
+  assert.deepEqual([codeText(255, true), codeText(0, true)], ["not compared", "below 0.000015"]);
+  assert.equal(codeText(255, false), "not compared or not recorded");
 });
 
 test("the histogram counts all steps but commit calls", () => {

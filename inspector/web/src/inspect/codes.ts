@@ -35,9 +35,9 @@ export function driftColour(code: number): Rgb {
   return DRIFT_COLOURS[code];
 }
 
-/** A code as text. */
-export function driftText(code: number): string {
-  if (code === NO_DATA) return "not evaluated";
+/** A code as text, of a run of which all evaluated drifts were recorded (`isWhole`), or not. */
+export function driftText(code: number, whole: boolean): string {
+  if (code === NO_DATA) return whole ? "not evaluated" : "not evaluated or not recorded";
   return DRIFT[code] < LOWEST ? "below 0.0001" : DRIFT[code].toPrecision(2);
 }
 

@@ -90,9 +90,9 @@ export function countedSteps({ calls }: Pick<QueryData, "calls">, recorded: stri
   return `all ${recorded}steps${calls ? " but commit calls" : ""}`;
 }
 
-/** A code as text. */
-export function codeText(code: number): string {
-  if (code === NO_DATA) return "not compared";
+/** A code as text, of a run of which all compared queries were recorded (`isWhole`), or not. */
+export function codeText(code: number, whole: boolean): string {
+  if (code === NO_DATA) return whole ? "not compared" : "not compared or not recorded";
   return code ? DRIFT[code].toPrecision(2) : "below 0.000015";
 }
 

@@ -211,9 +211,10 @@ export function recomputedMarks(xs: readonly number[], colour: string): Series {
 
 function stepWords(panel: Panel, data: TokenRows, cell: RowCell): string {
   const { step, layer } = cell;
-  const drifts = ["k", "v"].map(
-    (name) => name.toUpperCase() + " " + driftText(codeOf(data, name, cell)),
-  );
+  const drifts = ["k", "v"].map((name) => {
+    const drift = driftText(codeOf(data, name, cell), isWhole(panel.frame, name));
+    return `${name.toUpperCase()} ${drift}`;
+  });
   const sites = SITE_WORDS.filter((_, site) => siteDone(data, step, layer, site));
   return `Step ${panel.number(step)}: ${drifts.join(", ")}; recomputed: ${sites.join(", ") || "nothing"}`;
 }

@@ -149,7 +149,7 @@ function largestWords(panel: Panel, found: DriftCounts, step: number, layer: num
   const code = (position: number): number => at(drifts.cells, layer, position);
   const largest = highest(code, [from, positions], NAMED_ROWS).map(
     ({ code, position }) =>
-      `position ${position + 1} ${panel.text(position, step)} ${driftText(code)}`,
+      `position ${position + 1} ${panel.text(position, step)} ${driftText(code, true)}`,
   );
   return largest.join(", ");
 }

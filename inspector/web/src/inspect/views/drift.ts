@@ -54,9 +54,7 @@ function shared(
 
 /** The drift of a cell; `joined` says that it stands for several. */
 function valueWords(panel: Panel, code: number, joined: string): string {
-  const whole = isWhole(panel.frame, panel.choice("quantity"));
-  const none = known(code) === null && !whole;
-  return joined + (none ? "not evaluated or not recorded" : driftText(code));
+  return joined + driftText(code, isWhole(panel.frame, panel.choice("quantity")));
 }
 
 function whereWords(panel: Panel, x: number, step: number, layer: number): string {

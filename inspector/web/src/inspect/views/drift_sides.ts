@@ -14,6 +14,7 @@ import {
 import { driftOfLayer, driftOfStep } from "../drift_maps.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_NAMES } from "../quantities.ts";
+import { isWhole } from "../view.ts";
 
 /** The maps of both lanes, and the steps that both took. */
 interface Scene {
@@ -80,9 +81,9 @@ function driftOf(code: number): number {
 }
 
 /** The drift of a cell of a map; a cell that stands for several says so. */
-export function laneCellWords(map: CellMap, row: number, x: number): string {
+export function laneCellWords(map: CellMap, row: number, x: number, whole: boolean): string {
   const code = map.at(row, x);
-  return Number.isNaN(code) ? "not in this lane" : map.words(row, x) + driftText(code);
+  return Number.isNaN(code) ? "not in this lane" : map.words(row, x) + driftText(code, whole);
 }
 
 function shared(
@@ -101,8 +102,11 @@ function shared(
 }
 
 function cellWords(scene: Scene, rows: "step" | "layer", row: number, x: number): string {
-  const words = (name: LaneName): string =>
-    laneCellWords(scene[name], ownRow(scene, rows, row, name), x);
+  const { panel, quantity } = scene;
+  const words = (name: LaneName): string => {
+    const whole = isWhole(panel.of(name).frame, quantity);
+    return laneCellWords(scene[name], ownRow(scene, rows, row, name), x, whole);
+  };
   return `A ${words("a")}, B ${words("b")}, ${ratioWords(...driftsAt(scene, rows, row, x))}`;
 }
 

@@ -150,7 +150,7 @@ function drawRows({ panel, frame, steps, probe, site, layer, name, shown }: Scen
 
 function errorText(code: number, done: boolean, whole: boolean): string {
   if (code === NO_DATA) return whole ? "none, the row was not in the forward" : "none was recorded";
-  return `${driftText(code)} (${done ? "recomputed" : "reused"})`;
+  return `${driftText(code, whole)} (${done ? "recomputed" : "reused"})`;
 }
 
 function drawMeans({ panel, frame, steps, probe, site, layer, name }: Scene): void {

@@ -142,7 +142,8 @@ export function useWords(
 
 function driftWords(scene: Scene, { map, plan }: Drifts, position: number, step: number): string {
   const { limit, name, frame } = scene;
-  const drift = map.words(step, position) + codeText(map.at(step, position));
+  const code = codeText(map.at(step, position), isWhole(frame, "q0"));
+  const drift = map.words(step, position) + code;
   const against = limit === null ? "" : ` (threshold ${limit.toPrecision(2)})`;
   const done = useWords(plan, frame, step, position);
   const place = placeWords(scene, position, step);
