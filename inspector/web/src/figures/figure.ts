@@ -121,16 +121,15 @@ export class Figure {
   wait(reason: string | null): void {
     if (reason === null) this.waiting.begin(this.spec !== null);
     else {
-      this.spec = null;
-      this.told = null;
+      this.forget();
       this.waiting.lack(reason);
     }
   }
 
-  /** Forget the picture, which is of another run. */
+  /** Forget the picture, for instance of another run, and what was read of it. */
   forget(): void {
     this.spec = null;
-    this.told = null;
+    this.say("", false);
   }
 
   /** What is shown, or will be, of a heat map with so many columns and rows. */

@@ -1,0 +1,39 @@
+/** A figure in a document without anything else. */
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Figure } from "../src/figures/figure.ts";
+
+class Node extends EventTarget {
+  dataset: Record<string, string> = {};
+  classList = { toggle: (): void => undefined };
+  textContent = "";
+  append(): void {
+    return;
+  }
+  setAttribute(): void {
+    return;
+  }
+}
+
+Object.assign(globalThis, { document: { createElement: () => new Node() }, Option: Node });
+
+/** The parts of a figure that a reader's pointing at it changes. */
+interface Reading {
+  readout: { textContent: string };
+  say(text: string, aloud: boolean): void;
+}
+
+test("what was read of a picture goes with it", () => {
+  const leave: readonly ((figure: Figure) => void)[] = [
+    (figure) => figure.forget(),
+    (figure) => figure.wait("The run is gone."),
+  ];
+  for (const take of leave) {
+    const figure = new Figure("figure");
+    const reading = figure as unknown as Reading;
+    reading.say("Step 3: 0.25", true);
+    assert.equal(reading.readout.textContent, "Step 3: 0.25");
+    take(figure);
+    assert.equal(reading.readout.textContent, "");
+  }
+});
