@@ -282,10 +282,14 @@ def guider_step(trace: Trace, fields: Fields) -> Cut:
 
 
 def guider_points(trace: Trace, fields: Fields) -> Cut:
-    """Both probabilities and the verdict of each token drafted in a window of steps."""
+    """Both probabilities and the verdict of each token drafted in a window of steps.
+
+    The fact `every` is the distance of the steps whose tokens are given.
+    """
     guider.check_guided(trace)
     steps = fields.window("step", trace.steps)
-    return Cut(guider.probability_points(trace, range(steps.start, steps.stop)), _span(steps))
+    found, every = guider.probability_points(trace, range(steps.start, steps.stop))
+    return Cut(found, _span(steps) | {"every": every})
 
 
 def _span(steps: slice) -> dict[str, Any]:

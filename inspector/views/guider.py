@@ -23,6 +23,7 @@ RULE = {  # defaults of the unmasker's knobs, used if a spec leaves them out
 DRAFTS = ("step", "position", "id", "p_f", "p_g", "ok", "kl")
 TOKENS = ("id", "p", "ok", "rank", "top", "top_p")
 PART = PARTS.index("guider")
+MAX_POINTS = 80_000  # drafted tokens, about, whose probabilities a slice has
 
 
 def guider(trace: Trace) -> dict[str, Any]:
@@ -111,17 +112,20 @@ def drafts(trace: Trace, steps: range) -> dict[str, Any]:
     }
 
 
-def probability_points(trace: Trace, steps: range) -> dict[str, np.ndarray]:
+def probability_points(trace: Trace, steps: range) -> tuple[dict[str, np.ndarray], int]:
     """The drafted tokens of `steps`: `draft_step`, `draft_position`, `draft_p_f`, `draft_p_g`.
 
-    `verdict` [J] is the code of each token's verdict, as in `cells` of `guider`.
+    `verdict` [J] is the code of each token's verdict, as in `cells` of `guider`. Beyond about
+    MAX_POINTS tokens, they are those of evenly spaced steps; the distance of these comes second.
     """
     arrays, index = trace.arrays(), places(trace)
-    part = slice(*map(int, np.searchsorted(arrays["draft_step"], (steps.start, steps.stop))))
+    inside = slice(*map(int, np.searchsorted(arrays["draft_step"], (steps.start, steps.stop))))
+    every = max(-(-(inside.stop - inside.start) // MAX_POINTS), 1)
+    chosen = (arrays["draft_step"][inside] - steps.start) % every == 0
     names = ("draft_step", "draft_position", "draft_p_f", "draft_p_g")
-    found = {name: arrays[name][part] for name in names}
+    found = {name: arrays[name][inside][chosen] for name in names}
     where = found["draft_step"], index[found["draft_position"]]
-    return found | {"verdict": verdicts.cells(trace)[where]}
+    return found | {"verdict": verdicts.cells(trace)[where]}, every
 
 
 def check_guided(trace: Trace) -> None:

@@ -8,7 +8,7 @@ from engine.core.events import QUANTITIES, SITES
 from inspector.slices import registry
 from inspector.slices.fields import SliceError
 from inspector.slices.message import Cut, encoded
-from inspector.views import drift
+from inspector.views import drift, guider
 from inspector.views.queries import NEVER
 from inspector.views.registry import VIEWS
 from tests.inspector.slice_parts import (
@@ -185,12 +185,23 @@ def test_a_draft_has_the_guiders_tokens_that_spell_it(trace, held):
 
 def test_points_of_drafted_tokens_have_the_verdict_of_their_cell(trace, held):
     found, facts = cut(trace, "guider", "points", step_from=2, step_to=30)
-    assert facts == {"step_from": 2, "step_to": 30}
+    assert facts == {"step_from": 2, "step_to": 30, "every": 1}
     own = (held["draft_step"] >= 2) & (held["draft_step"] < 30)
     assert np.array_equal(found["draft_p_g"], held["draft_p_g"][own])
     shown = cut(trace, "guider", "map")[0]["cells"]
     want = shown[held["draft_step"][own], held["draft_position"][own] - PROMPT]
     assert np.array_equal(found["verdict"], want)
+
+
+def test_of_many_drafted_tokens_those_of_some_steps_are_given(trace, held, monkeypatch):
+    own = (held["draft_step"] >= 2) & (held["draft_step"] < 30)
+    monkeypatch.setattr(guider, "MAX_POINTS", -(-int(own.sum()) // 4))
+    found, facts = cut(trace, "guider", "points", step_from=2, step_to=30)
+    assert facts["every"] == 4
+    kept = own & ((held["draft_step"] - 2) % 4 == 0)
+    assert 0 < kept.sum() < own.sum()
+    assert np.array_equal(found["draft_p_g"], held["draft_p_g"][kept])
+    assert np.array_equal(found["draft_step"], held["draft_step"][kept])
 
 
 def test_arrays_begin_at_multiples_of_eight():

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { makePoints } from "../src/inspect/acceptance.ts";
+import { makePoints, scatterTitle } from "../src/inspect/acceptance.ts";
 import type { Guided } from "../src/inspect/guided.ts";
 import { guiderWords } from "../src/inspect/views/guider.ts";
 import { bytes, floats, ints } from "./inspected.ts";
@@ -13,6 +13,7 @@ test("an end of text that the fallback committed is no accepted token", () => {
     draft_p_f: floats([3], [0.9, 0.8, 0.7]),
     draft_p_g: floats([3], [0.6, 0.5, 0.1]),
     verdict: bytes([3], [0, 1, 1]),
+    every: 1,
   };
   const points = makePoints({ names: [...names], accepted: ints([2], [2, 0]) }, drafts);
   assert.deepEqual(
@@ -23,6 +24,11 @@ test("an end of text that the fallback committed is no accepted token", () => {
       ["not agreed", [2]],
     ],
   );
+});
+
+test("the title of the scatter says which steps it shows", () => {
+  assert.match(scatterTitle(1), /^Probability of each drafted token: /);
+  assert.match(scatterTitle(3), /^Probability of each token drafted in one step out of 3: /);
 });
 
 test("tokens per step are of the steps that draft, and not of commit calls", () => {

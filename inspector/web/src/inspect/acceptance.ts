@@ -163,6 +163,12 @@ function nearestRow(groups: readonly Points[], x: number, y: number): number {
   return row;
 }
 
+/** The title of the scatter of the tokens drafted in one step out of `every`. */
+export function scatterTitle(every: number): string {
+  const which = every > 1 ? `each token drafted in one step out of ${every}` : "each drafted token";
+  return `Probability of ${which}: by the diffusion model and by the guider`;
+}
+
 /** Both probabilities of each drafted token; hidden if they were not recorded. */
 export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void {
   const figure = panel.figure("guider-scatter");
@@ -175,7 +181,7 @@ export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void 
   const points = pointsOf(data, drafts);
   const [steps, positions] = [drafts.draft_step.values, drafts.draft_position.values];
   figure.show({
-    title: "Probability of each drafted token: by the diffusion model and by the guider",
+    title: scatterTitle(drafts.every),
     x: { name: "diffusion model", from: 0, to: 1 },
     y: { name: "guider", from: 0, to: 1 },
     series: points,

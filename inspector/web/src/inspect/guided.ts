@@ -97,8 +97,10 @@ export interface GuidedStep {
   guider_top_p: List;
 }
 
-/** The tokens drafted in all steps, P of them. */
+/** The tokens drafted in all steps, or in evenly spaced ones, P of them. */
 export interface GuidedPoints {
+  /** The distance of these steps; 1: all. */
+  every: number;
   /** [P]: step, position, both probabilities (the guider's NaN if unknown) and verdict. */
   draft_step: NdArray;
   draft_position: NdArray;

@@ -155,7 +155,8 @@ export const GUIDER: Cutters = {
         at(guider.cells, step, draft_position.values[row] - frame.prompt),
       );
       const verdict = { shape: draft_step.shape, values: Uint8Array.from(codes) };
-      return sliceOf({ draft_step, draft_position, draft_p_f, draft_p_g, verdict });
+      const found = { draft_step, draft_position, draft_p_f, draft_p_g, verdict };
+      return sliceOf(found, { every: 1 });
     },
   },
 };
