@@ -25,7 +25,7 @@ import numpy as np
 from engine.config.blocks import BlockGrid
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
 from engine.core.files import atomic_file
-from engine.core.regions import recomputed_kinds, region_rows
+from engine.core.regions import REGIONS, recomputed_kinds, region_rows
 from engine.trace import columns
 from engine.trace.cells import EVERY, full_cells, known_layers
 from engine.trace.file_format import MAX_BYTES, NARROWER, VERSION, read_document
@@ -220,8 +220,10 @@ class Trace:
         prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
         first, size = self._grid()
         starts = [first + size * int(index) for index in arrays["block"][steps]]
-        found = [region_rows(prompt, slice(lo, lo + size), length, shift) for lo in starts]
-        return np.reshape(np.array(found, bool), (-1, 3, length))
+        found = np.empty((len(starts), len(REGIONS), length), bool)
+        for rows, low in zip(found, starts, strict=True):  # in place: all may have 200 MB
+            rows[:] = region_rows(prompt, slice(low, low + size), length, shift)
+        return found
 
     def _grid(self) -> tuple[int, int]:
         """The first row of the first block, and the rows of a block."""

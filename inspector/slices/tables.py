@@ -136,7 +136,7 @@ def schedule_kinds(trace: Trace, fields: Fields) -> Cut:
 def schedule_portion(trace: Trace, fields: Fields) -> Cut:
     """Share of each region that a step recomputed [S, 3]."""
     schedule.check(trace)
-    return Cut({"portion": schedule.portion(trace.arrays()["plan"], schedule.regions(trace))})
+    return Cut({"portion": schedule.portions(trace)})
 
 
 def query_facts(trace: Trace, fields: Fields) -> Cut:

@@ -9,7 +9,7 @@ import numpy as np
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
-from inspector.page_data.row_counts import count_bits, popcount
+from inspector.page_data.row_counts import count_bits, popcount, step_windows
 
 
 def schedule(trace: Trace) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def plans(trace: Trace) -> dict[str, np.ndarray]:
     """
     check(trace)
     return kinds(trace) | {
-        "portion": portion(trace.arrays()["plan"], regions(trace)),
+        "portion": portions(trace),
         "share": share(trace),
         "running": running(trace.arrays()["recomputed"], trace.commit_calls),
     }
@@ -55,9 +55,13 @@ def kinds(trace: Trace) -> dict[str, np.ndarray]:
     return {"planned": planned, "done": done, "differs": np.argwhere(unlike).astype(np.int32)}
 
 
-def regions(trace: Trace) -> np.ndarray:
-    """The rows of each region in every step, bool [S, 3, T]."""
-    return trace.region_rows(np.arange(len(trace.arrays()["plan"])))
+def portions(trace: Trace) -> np.ndarray:
+    """The array `portion` of `plans`, computed for a few steps at a time to save memory."""
+    plan = trace.arrays()["plan"]
+    steps = np.arange(len(plan))
+    return np.concatenate(
+        [portion(plan[part], trace.region_rows(steps[part])) for part in step_windows(len(plan))]
+    )
 
 
 def rows_done(trace: Trace, low: int, high: int) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 
 from engine.core.events import KINDS
 from engine.trace.trace import Trace
+from inspector.page_data import row_counts
 from inspector.views.schedule import portion, running, schedule
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
@@ -83,6 +84,12 @@ def test_a_changed_plan_shows(trace):
     found = schedule(changed)
     assert found["planned"]["shape"] == [0, 3]
     assert found["differs"]["shape"] == [0, 2]
+
+
+def test_portions_do_not_depend_on_the_windows_of_steps_that_are_counted(trace, monkeypatch):
+    whole = unpacked(schedule(trace)["portion"])
+    monkeypatch.setattr(row_counts, "STEPS", 5)
+    assert np.array_equal(unpacked(schedule(trace)["portion"]), whole, equal_nan=True)
 
 
 def test_an_empty_region_has_no_portion():

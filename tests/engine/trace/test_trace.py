@@ -212,6 +212,12 @@ def test_saving_copies_no_arrays_and_loading_holds_them_once(tmp_path):
     assert peak_of(trace.to_bytes) > 0.1 * held  # a file in memory is not streamed
 
 
+def test_the_rows_of_regions_are_in_memory_once():
+    trace, steps = traced()[0], np.zeros(4_096, np.int64)
+    held = trace.region_rows(steps).nbytes
+    assert peak_of(lambda: trace.region_rows(steps)) < 1.6 * held
+
+
 def test_without_plans_the_recompute_map_is_empty():
     assert traced(level="off")[0].recompute_map().shape == (0, 0, 4, 22)
 
