@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { Guided, GuidedStep, GuiderRule, Verdict } from "../src/inspect/guided.ts";
-import { chance, knownBefore, Ruling } from "../src/inspect/ruling.ts";
+import { chance } from "../src/inspect/probability.ts";
+import { knownBefore, Ruling } from "../src/inspect/ruling.ts";
 import { bytes, floats, frame, ints } from "./inspected.ts";
 
 const NAMES: Verdict[] = [
@@ -229,8 +230,11 @@ test("the prompt is not drafted", () => {
   );
 });
 
-test("a small probability is below 0.001, none is 0", () => {
-  assert.deepEqual([0, 0.0004, 0.0005, 1].map(chance), ["0.000", "below 0.001", "0.001", "1.000"]);
+test("a probability reads as 0 or 1 only if it is", () => {
+  const found = [0, 0.0004, 0.0005, 0.9994, 0.9996, 1].map((p) => chance(p));
+  const small = ["0.000", "below 0.001", "0.001"];
+  assert.deepEqual(found, [...small, "0.999", "above 0.999", "1.000"]);
+  assert.deepEqual([chance(0.0004, 4), chance(0.00004, 4)], ["0.0004", "below 0.0001"]);
 });
 
 test("a token is known after the step that commits it", () => {

@@ -41,11 +41,12 @@ test("the card says of every step whether the token was a candidate", () => {
   const arrays = {
     position: ints([1], [7]),
     ids: ints([1, 2], [10, 11]),
-    probs: floats([1, 2], [0.75, 0.25]),
+    probs: floats([1, 2], [0.75, 0.0001]),
     chosen: bytes([1], [1]),
   };
   const found = { arrays, facts: { pieces: { 10: "a" } } };
-  assert.equal(candidateWords(found, 7, 4), "At step 4 it was a candidate: “a” 0.750, ? 0.250.");
+  const words = "At step 4 it was a candidate: “a” 0.750, ? below 0.001.";
+  assert.equal(candidateWords(found, 7, 4), words);
   assert.equal(candidateWords(found, 6, 4), "At step 4 it was not a candidate.");
   assert.equal(candidateWords(undefined, 7, 4), "Reading …");
   assert.equal(candidateWords({ missing: "It is gone." }, 7, 4), "It is gone.");

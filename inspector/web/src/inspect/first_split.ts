@@ -4,6 +4,7 @@ import { quoted } from "../base/pieces.ts";
 import type { Lane, Token } from "../race/lane.ts";
 import type { LaneName } from "../race/messages.ts";
 import { timesDone, type RowsDone, type TokenRows } from "./plans.ts";
+import { chance } from "./probability.ts";
 import { SITE_WORDS } from "./sites.ts";
 import { hasPlans, type Frame } from "./view.ts";
 import { candidateList, candidateRow, type CandidateData } from "./views/candidates.ts";
@@ -215,9 +216,7 @@ function laneLines({ lane, token }: Choice, place: number, facts: RunFacts): str
   const data = plans ? facts.candidates(lane.name, token.row) : null;
   const row = data ? candidateRow(data, position) : -1;
   if (data && row >= 0) {
-    const best = candidateList(data, row).map(
-      ({ piece, prob }) => `${quoted(piece)} ${prob.toFixed(3)}`,
-    );
+    const best = candidateList(data, row).map((one) => `${quoted(one.piece)} ${chance(one.prob)}`);
     lines.push(
       `Candidates of lane ${nameOf(lane)} for this token at step ${lane.stepNumber(token.row)}: ${best.join(", ")}.`,
     );

@@ -2,6 +2,7 @@ import { quoted } from "../base/pieces.ts";
 import { at } from "./arrays.ts";
 import { NO_DATA } from "./codes.ts";
 import type { Guided, GuidedStep, Verdict, VerdictCode } from "./guided.ts";
+import { chance } from "./probability.ts";
 import type { Frame } from "./view.ts";
 
 const RANKS = ["first", "second", "third", "fourth", "fifth"];
@@ -40,11 +41,6 @@ interface Judged {
   /** The guider's first choice, and its probability. */
   top: number;
   best: number;
-}
-
-/** A probability as text. */
-export function chance(p: number): string {
-  return p > 0 && p < 0.0005 ? "below 0.001" : p.toFixed(3);
 }
 
 function rankWords(rank: number): string {

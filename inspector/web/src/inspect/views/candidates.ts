@@ -4,7 +4,7 @@ import { quoted, type Piece } from "../../base/pieces.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { MASK_AGAIN } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
-import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
+import { chance, CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import type { Query } from "../slice.ts";
 import type { View } from "../view.ts";
 
@@ -140,7 +140,7 @@ function cellWords(panel: Panel, place: number, step: number): string {
   if (row < 0) return head + "not a candidate, " + panel.text(position, step);
   const best = candidateList(data, row).map(
     ({ piece, prob, chosen }) =>
-      quoted(piece) + " " + prob.toFixed(3) + (chosen ? " (committed)" : ""),
+      quoted(piece) + " " + chance(prob) + (chosen ? " (committed)" : ""),
   );
   return head + best.join(", ");
 }
@@ -187,7 +187,7 @@ function tokenTable(
   table.append(top);
   for (const { id, piece, prob, chosen } of candidateList(data, row)) {
     const line = make("tr");
-    const share = make("td", "", prob.toFixed(4));
+    const share = make("td", "", chance(prob, 4));
     share.style.backgroundImage = `linear-gradient(90deg, var(--ds-settled) ${100 * prob}%, transparent 0)`;
     const key = make("td");
     key.append(branchKey(panel, "Commit this token and branch", step, [place, id]));

@@ -19,6 +19,7 @@ import { factNodes } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { RowCell } from "../planned_row.ts";
 import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
+import { chance } from "../probability.ts";
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { documentOf, type Slice } from "../slice.ts";
@@ -150,7 +151,7 @@ export function candidateWords(
   const data = documentOf<CandidateData>(found);
   const row = candidateRow(data, position);
   if (row < 0) return `At step ${step} it was not a candidate.`;
-  const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + one.prob.toFixed(3));
+  const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + chance(one.prob));
   return `At step ${step} it was a candidate: ${best.join(", ")}.`;
 }
 
