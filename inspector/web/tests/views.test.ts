@@ -4,7 +4,7 @@ import { knownMean } from "../src/inspect/views/error.ts";
 import { candidateList, candidateRow } from "../src/inspect/views/candidates.ts";
 import { probedPredictions, predictions, type ProbedPredictions } from "../src/inspect/probes.ts";
 import { VIEWS } from "../src/inspect/views/index.ts";
-import { timeShares, usedTokens } from "../src/inspect/views/guider.ts";
+import { timeShares, timeWords, usedTokens } from "../src/inspect/views/guider.ts";
 import type { Documents } from "../src/inspect/replay_slices/documents.ts";
 import { bytes, cutPart, floats, ints } from "./inspected.ts";
 
@@ -40,6 +40,11 @@ test("the guider's time is a share of the network's and the deciding", () => {
     needed: floats([2], [1, 1]),
   };
   assert.deepEqual(timeShares(time), { whole: 0.25, prefill: 0.125 });
+});
+
+test("a run's times are not said to be missing while they are read", () => {
+  assert.equal(timeWords(null, false), "reading …");
+  assert.match(timeWords(null, true), /show no times$/);
 });
 
 test("predictions are those of the probed step, with the answer token and both texts", () => {

@@ -37,10 +37,10 @@ export function plural(count: number, noun: string): string {
 
 /**
  * A share of 1 as a percentage, which is 0 or 100 % only if the share is 0 or 1; a dash if it is
- * null. It has at most so many digits after the point, by default fewer the larger it is.
+ * null or NaN. It has at most so many digits after the point, by default fewer the larger it is.
  */
 export function percent(share: number | null, digits?: number): string {
-  if (share === null) return "–";
+  if (share === null || Number.isNaN(share)) return "–";
   const value = 100 * share;
   if (digits !== undefined) {
     const least = 10 ** -digits;

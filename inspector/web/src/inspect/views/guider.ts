@@ -304,7 +304,9 @@ function divergenceWords({ about, numbers }: Guided): string {
   return about.shared ? "not recorded" : "the vocabularies differ";
 }
 
-function timeWords(time: GuiderTimes | null): string {
+/** The guider's share of the times of a run: null if it has none, or they are not read yet. */
+export function timeWords(time: GuiderTimes | null, read: boolean): string {
+  if (!read) return "reading …";
   if (!time?.guider_ms.shape[0]) return "runs whose layers are recorded show no times";
   const { whole, prefill } = timeShares(time);
   return percent(whole) + " of the run, its prompt alone " + percent(prefill);
@@ -312,6 +314,7 @@ function timeWords(time: GuiderTimes | null): string {
 
 function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void {
   const { about, numbers } = data;
+  const read = panel.inspector.given(panel.cursor.lane, "time") !== undefined;
   const ranks = [numbers.top1, numbers.top2, numbers.top5].map((part) => percent(part)).join(", ");
   const facts: [string, string][] = [
     ["Fallback rate", percent(numbers.fallback_rate) + " of the drafts"],
@@ -334,7 +337,7 @@ function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void
       "Guider's share of FLOPs",
       `${percent(numbers.flops_share)} of the run, its prompt alone ${percent(numbers.prefill_share)}`,
     ],
-    ["Guider's share of time", timeWords(time)],
+    ["Guider's share of time", timeWords(time, read)],
   ];
   const list = block(panel, "numbers");
   const key = JSON.stringify(facts);
