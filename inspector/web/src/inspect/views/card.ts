@@ -15,7 +15,7 @@ import {
   driftColour,
   driftText,
 } from "../codes.ts";
-import { factNodes } from "../facts.ts";
+import { writeFacts } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { RowCell } from "../planned_row.ts";
 import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
@@ -91,7 +91,7 @@ function drawFacts(
   ];
   if (token) facts.push(["Recomputed", countWords(frame, token, { layer, position })]);
   else if (hasPlans(frame)) facts.push(["Recomputed", lack === null ? "reading …" : "not read"]);
-  panel.block("head", "dl", "ds-facts ds-wide").replaceChildren(...factNodes(facts));
+  writeFacts(panel.block("head", "dl", "ds-facts ds-wide"), facts);
 }
 
 function positionWords(panel: Panel, position: number): string {

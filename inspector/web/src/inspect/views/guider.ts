@@ -14,7 +14,7 @@ import { at } from "../arrays.ts";
 import { shortened } from "../axes.ts";
 import { NO_DATA } from "../codes.ts";
 import type { CellMap } from "../cell_map.ts";
-import { factNodes } from "../facts.ts";
+import { writeFacts } from "../facts.ts";
 import type {
   Guided,
   GuidedStep,
@@ -339,11 +339,7 @@ function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void
     ],
     ["Guider's share of time", timeWords(time, read)],
   ];
-  const list = block(panel, "numbers");
-  const key = JSON.stringify(facts);
-  if (list.dataset.key === key) return;
-  list.dataset.key = key;
-  list.replaceChildren(...factNodes(facts));
+  writeFacts(block(panel, "numbers"), facts);
 }
 
 /** The shares of the guider, and of its prefill, in the time of the run. */
