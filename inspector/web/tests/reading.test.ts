@@ -48,6 +48,18 @@ test("if the words are of a point, every point is a stop, by x and then y", () =
   ]);
 });
 
+test("a stop at a bar is its upper end, also on top of another bar", () => {
+  const [xs, colour, kind] = [[1, 2], "red", "bars"] as const;
+  const series = [
+    { name: "below", kind, colour, xs, ys: [5, 3] },
+    { name: "above", kind, colour, xs, ys: [2, null], base: [5, 3] },
+  ];
+  assert.deepEqual(plotStops(chart({ series })), [
+    [1, 7],
+    [2, 3],
+  ]);
+});
+
 test("a chart without words has no stops", () => {
   assert.equal(nextStop(chart({ words: undefined }), null, "Home", false), null);
 });

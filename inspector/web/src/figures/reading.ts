@@ -32,10 +32,10 @@ function ofPoints(spec: PlotSpec): boolean {
 export function plotStops(spec: PlotSpec): Stop[] {
   const plane = ofPoints(spec);
   const stops = new Map<string | number, Stop>();
-  for (const { xs, ys } of spec.words ? spec.series : []) {
+  for (const { xs, ys, base } of spec.words ? spec.series : []) {
     xs.forEach((x, i) => {
-      const y = ys[i];
-      if (y !== null && Number.isFinite(y)) stops.set(plane ? `${x},${y}` : x, [x, y]);
+      const y = (base?.[i] ?? 0) + (ys[i] ?? NaN);
+      if (Number.isFinite(y)) stops.set(plane ? `${x},${y}` : x, [x, y]);
     });
   }
   return [...stops.values()].sort((one, other) => one[0] - other[0] || one[1] - other[1]);

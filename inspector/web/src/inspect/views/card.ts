@@ -192,9 +192,9 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
     x: stepAxis(steps, first),
     y: DRIFT_AXIS,
     series: [
+      recomputedMarks(ticks, ink), // first: a reader's place at such a step is that of the drift
       ...line("k", "K", a, [5, 3]),
       ...line("v", "V", b, []),
-      recomputedMarks(ticks, ink),
     ],
     rules: revealed < 0 ? [] : [{ x: panel.number(revealed), colour: fresh, text: "unmasked" }],
     at: panel.number(cell.step),
