@@ -4,6 +4,7 @@ import type { NdArray } from "../src/inspect/arrays.ts";
 import {
   certaintyWords,
   chanceWords,
+  drawnWords,
   knobLabel,
   scoreWords,
   settingsFor,
@@ -120,6 +121,11 @@ test("a chance is a range, one number if both bounds read the same, and empty if
   assert.equal(chanceWords([0.951, 0.952]), "95 %");
   assert.equal(chanceWords([1, 1]), "");
   assert.equal(chanceWords([NaN, NaN]), "");
+});
+
+test("a token that is not drawn is not said to be certain", () => {
+  const chances = [[0.951, 0.952], [1, 1], [NaN, NaN]] as const;
+  assert.deepEqual(chances.map(drawnWords), ["95 %", "certain", "–"]);
 });
 
 test("a score that ranks last has no number", () => {

@@ -146,6 +146,11 @@ export function chanceWords([low, high]: readonly [number, number]): string {
   return from === to ? from : `${from} to ${to}`;
 }
 
+/** The same in a table. A token that is not drawn, such as padding after the end, has a dash. */
+export function drawnWords(chance: readonly [number, number]): string {
+  return Number.isNaN(chance[0]) ? "–" : chanceWords(chance) || "certain";
+}
+
 /** A score in words; one that ranks last has no number. */
 export function scoreWords(score: number): string {
   if (Number.isNaN(score)) return "–";

@@ -2,12 +2,14 @@ import { make, part, reachable, write } from "../../base/dom.ts";
 import { number, plural } from "../../base/format.ts";
 import { quoted } from "../../base/pieces.ts";
 import type { Panel } from "../panel.ts";
+import { chance } from "../probability.ts";
 import { documentOf, type Query } from "../slice.ts";
 import { isMissing, type View } from "../view.ts";
 import {
   certaintyWords,
   chanceWords,
   DIFFERENCES,
+  drawnWords,
   OUTCOMES,
   scoreWords,
   settingsFor,
@@ -179,7 +181,7 @@ function writeResult(panel: Panel, box: HTMLElement, data: WhatIfData): void {
 function tableNodes(panel: Panel, rows: readonly WhatIfRow[], data: WhatIfData): HTMLElement[] {
   const first = rows.findIndex(({ difference }) => difference === "neither");
   const shown = first < 0 ? rows : rows.slice(0, first + OTHERS);
-  const drawn = rows.some(({ chance }) => chanceWords(chance));
+  const drawn = rows.some((row) => chanceWords(row.chance));
   const table = make("table", "ds-candidates");
   table.append(
     make("caption", "ds-hidden", "Tokens of the step, in the run and with these settings"),
@@ -211,13 +213,13 @@ function lineOf(panel: Panel, row: WhatIfRow, data: WhatIfData, drawn: boolean):
   const cells = [
     number(row.position - panel.frame.prompt + 1),
     text + was,
-    Number.isNaN(row.confidence) ? "–" : row.confidence.toFixed(4),
+    Number.isNaN(row.confidence) ? "–" : chance(row.confidence, 4),
     scoreWords(row.score),
     OUTCOMES[row.did],
     data.refusal ? "?" : OUTCOMES[row.would],
     data.refusal ? "" : DIFFERENCES[row.difference],
   ];
-  if (drawn) cells.splice(3, 0, chanceWords(row.chance) || "certain");
+  if (drawn) cells.splice(3, 0, drawnWords(row.chance));
   line.append(...cells.map((cell) => cellOf("td", cell)));
   return line;
 }
