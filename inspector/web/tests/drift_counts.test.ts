@@ -105,6 +105,12 @@ test("the sentence names no layer if no row is above the threshold", () => {
   assert.ok(counts(calm, null, {}).sentence().endsWith("over all layers and steps."));
 });
 
+test("the sentence says if only rows in the answer count", () => {
+  const found = counts(V, null, { answer: true });
+  assert.equal(found.where, " in the answer");
+  assert.match(found.sentence(), /^1 of 2 evaluated rows in the answer \(50 %\) have a drift/);
+});
+
 test("the sentence says if no row was evaluated", () => {
   const blank = V.map((row) => row.map(() => __));
   assert.equal(counts(blank, null, {}).sentence(), "No row was evaluated twice.");
@@ -194,9 +200,9 @@ test("the slider's exponents are thresholds of two digits", () => {
 });
 
 test("a chart names the rows that it shows", () => {
-  assert.equal(rowsShown(true, true), "drifted, budgeted and recomputed rows");
-  assert.equal(rowsShown(false, true), "drifted and recomputed rows");
-  assert.equal(rowsShown(false, false), "drifted rows");
+  assert.equal(rowsShown(true, true, ""), "drifted, budgeted and recomputed rows");
+  assert.equal(rowsShown(false, true, ""), "drifted and recomputed rows");
+  assert.equal(rowsShown(false, false, " in the answer"), "drifted rows in the answer");
 });
 
 test("a run of one step has no share of recomputed rows by layer, which 0 % would be wrong for", () => {

@@ -56,7 +56,7 @@ test("the mean of a layer is over the rows that were computed again", () => {
 
 test("the sentences tell changes, the layer that changes most, and what the probes found", () => {
   assert.equal(
-    expertSentence(DOCUMENT, counts(), 1, ""),
+    expertSentence(DOCUMENT, counts(), 1, { recorded: "", where: "" }),
     "Each token uses 3 of 8 experts. In 63 % of the recomputations (5 of 8, over all layers and steps) a row uses at least 1 other expert than before. Layer 2 changes most (100 %). In the probed steps, 29 % of the feed-forward outputs in use were computed with at least 1 expert that the router would not choose now.",
   );
 });
@@ -64,8 +64,8 @@ test("the sentences tell changes, the layer that changes most, and what the prob
 test("without probes or rows the sentences say less", () => {
   const none = { rows: bytes([1, 1, 4], [0, 0, 0, 0]), probed: bytes([0, 1, 4], []) };
   assert.equal(
-    expertSentence(DOCUMENT, none, 1, "recorded "),
-    "Each token uses 3 of 8 experts. No recorded row was computed twice.",
+    expertSentence(DOCUMENT, none, 1, { recorded: "recorded ", where: " in the answer" }),
+    "Each token uses 3 of 8 experts. No recorded row in the answer was computed twice.",
   );
 });
 

@@ -5,7 +5,7 @@ import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { planOfLayer, type PlanBits } from "../src/inspect/plans.ts";
 import {
   codeText,
-  countedSteps,
+  countedPlaces,
   layerLimit,
   mapLegend,
   thresholdWords,
@@ -79,9 +79,10 @@ test("a drift of a narrowed run is not said to be not compared if it may not be 
   assert.equal(codeText(255, false), "not compared or not recorded");
 });
 
-test("the histogram counts all steps but commit calls", () => {
-  assert.equal(countedSteps({ calls: 0 }, ""), "all steps");
-  assert.equal(countedSteps({ calls: 3 }, "recorded "), "all recorded steps but commit calls");
+test("the histogram counts all positions, and all steps but commit calls", () => {
+  assert.equal(countedPlaces({ calls: 0 }, ""), "all positions and steps");
+  const words = "all recorded positions and steps but commit calls";
+  assert.equal(countedPlaces({ calls: 3 }, "recorded "), words);
 });
 
 test("a DARE run without thresholds reuses nothing", () => {

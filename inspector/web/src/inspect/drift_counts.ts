@@ -3,7 +3,7 @@ import { number, percent } from "../base/format.ts";
 import { Latest } from "../base/latest.ts";
 import { at, type NdArray } from "./arrays.ts";
 import type { RowsDone } from "./plans.ts";
-import { QUANTITY_NAMES } from "./quantities.ts";
+import { QUANTITY_NAMES, rowsWhere } from "./quantities.ts";
 import { SITES } from "./sites.ts";
 import { CountTable, shareAbove } from "./tally.ts";
 import { isWhole, type Frame } from "./view.ts";
@@ -76,6 +76,8 @@ export class DriftCounts {
   /** The name of the quantity. */
   readonly name: string;
   readonly limit: number;
+  /** What follows "rows": which of them count. */
+  readonly where: string;
   /** The first position that counts. */
   readonly from: number;
   readonly table: CountTable;
@@ -91,6 +93,7 @@ export class DriftCounts {
     this.name = QUANTITY_NAMES[choice.quantity];
     this.limit = choice.limit;
     this.answer = choice.answer;
+    this.where = rowsWhere(choice.answer);
     this.from = firstCounted(frame, rules, choice.answer);
     this.table = TABLES.of(data.above, "", () => new CountTable(data.seen, data.above));
   }
@@ -162,10 +165,10 @@ export class DriftCounts {
     const all = this.table.ofAll();
     const share = shareAbove(all);
     const recorded = isWhole(this.frame, this.quantity) ? "" : "recorded ";
-    if (share === null) return `No ${recorded}row was evaluated twice.`;
+    if (share === null) return `No ${recorded}row${this.where} was evaluated twice.`;
     const most = this.frame.layers > 1 ? this.table.mostDrifted() : null;
     return (
-      `${number(all.above)} of ${number(all.seen)} evaluated rows (${percent(share)}) have a drift of ${this.name} above ${this.limit}, over all ${recorded}layers and steps.` +
+      `${number(all.above)} of ${number(all.seen)} evaluated rows${this.where} (${percent(share)}) have a drift of ${this.name} above ${this.limit}, over all ${recorded}layers and steps.` +
       (most ? ` Layer ${most.layer + 1} drifts most (${percent(most.share)}).` : "") +
       (this.budget()?.hint ?? "")
     );

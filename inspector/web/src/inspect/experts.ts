@@ -71,22 +71,22 @@ export function layerWords(
   return `Layer ${layer + 1}: ${again}${used}`;
 }
 
-/** The sentences above the figures; `recorded` as `recordedOf` gives it. */
+/** The sentences above the figures, with words of `recordedOf` and `rowsWhere`. */
 export function expertSentence(
   facts: Pick<ExpertFacts, "active" | "count">,
   { rows, probed }: ExpertRows,
   least: number,
-  recorded: string,
+  { recorded, where }: { recorded: string; where: string },
 ): string {
   const found = changedRows(rows, least);
   const all = found.ofAll();
   const share = shareAbove(all);
   const chosen = `Each token uses ${facts.active} of ${facts.count} experts. `;
-  if (share === null) return `${chosen}No ${recorded}row was computed twice.`;
+  if (share === null) return `${chosen}No ${recorded}row${where} was computed twice.`;
   const most = found.layers > 1 ? found.mostDrifted() : null;
   return (
     chosen +
-    `In ${percent(share)} of the recomputations (${number(all.above)} of ${number(all.seen)}, over all ${recorded}layers and steps) a row uses at least ${least} other ${least > 1 ? "experts" : "expert"} than before.` +
+    `In ${percent(share)} of the recomputations (${number(all.above)} of ${number(all.seen)}, over all ${recorded}layers and steps) a row${where} uses at least ${least} other ${least > 1 ? "experts" : "expert"} than before.` +
     (most ? ` Layer ${most.layer + 1} changes most (${percent(most.share)}).` : "") +
     probedSentence(probed, least)
   );

@@ -28,3 +28,8 @@ export const ROWS_CONTROL: Control = {
     ["answer", "in the answer"],
   ],
 };
+
+/** What follows "rows" where `ROWS_CONTROL` has chosen those of the answer, or not. */
+export function rowsWhere(answer: boolean): string {
+  return answer ? " in the answer" : "";
+}

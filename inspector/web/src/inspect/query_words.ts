@@ -85,9 +85,9 @@ export function mapLegend(
   };
 }
 
-/** The steps whose rows the histogram counts; `recorded` as `recordedOf` gives it. */
-export function countedSteps({ calls }: Pick<QueryData, "calls">, recorded: string): string {
-  return `all ${recorded}steps${calls ? " but commit calls" : ""}`;
+/** Where the rows are that the histogram counts; `recorded` as `recordedOf` gives it. */
+export function countedPlaces({ calls }: Pick<QueryData, "calls">, recorded: string): string {
+  return `all ${recorded}positions and steps${calls ? " but commit calls" : ""}`;
 }
 
 /** A code as text, of a run of which all compared queries were recorded (`isWhole`), or not. */

@@ -109,7 +109,7 @@ function drawMap(panel: Panel, found: DriftCounts): void {
   const figure = panel.figure("counts");
   figure.root.classList.add("ds-wide");
   figure.show({
-    title: `Rows with a drift of ${found.name} above ${found.limit}: layer by step`,
+    title: `Rows${found.where} with a drift of ${found.name} above ${found.limit}: layer by step`,
     key: [found.quantity, found.limit, found.from, cursor.lane, panel.inspector.key].join(),
     about: aboutOf(found),
     x: panel.stepCells(),
@@ -193,14 +193,14 @@ function tallyWords(tally: Tally): string {
   return `${number(tally.above)} of ${number(tally.seen)} rows drifted (${share})`;
 }
 
-/** "drifted and recomputed rows": which rows a chart shows, of those that it may show. */
-export function rowsShown(budgeted: boolean, recomputed: boolean): string {
+/** "drifted and recomputed rows": those that a chart shows; `where` as `rowsWhere` gives it. */
+export function rowsShown(budgeted: boolean, recomputed: boolean, where: string): string {
   const shown = [
     "drifted",
     ...(budgeted ? ["budgeted"] : []),
     ...(recomputed ? ["recomputed"] : []),
   ];
-  return new Intl.ListFormat("en-GB").format(shown) + " rows";
+  return `${new Intl.ListFormat("en-GB").format(shown)} rows${where}`;
 }
 
 function drawLayers(
@@ -217,7 +217,7 @@ function drawLayers(
     series.push({ ...line(budget.name, BUDGET_COLOUR, budget.shares, end), dash: [6, 3] });
   }
   panel.figure("counts-layers").show({
-    title: `Each layer, over all ${recordedOf(panel.frame)}steps: ${rowsShown(budget !== null, done !== null)}`,
+    title: `Each layer, over all ${recordedOf(panel.frame)}steps: ${rowsShown(budget !== null, done !== null, found.where)}`,
     about: aboutOf(found),
     y: { name: "% of rows", from: 0, to: end },
     series,
@@ -238,7 +238,7 @@ function drawSteps(panel: Panel, found: DriftCounts, drifted: readonly Tally[], 
     series.push({ ...line("recomputed", RECOMPUTED_COLOUR, done.steps, end, first), kind: "step" });
   }
   panel.figure("counts-steps").show({
-    title: `Each step, over all ${recordedOf(panel.frame)}layers: ${rowsShown(false, done !== null)}`,
+    title: `Each step, over all ${recordedOf(panel.frame)}layers: ${rowsShown(false, done !== null, found.where)}`,
     about: aboutOf(found),
     x: stepAxis(steps, first),
     y: { name: "% of rows", from: 0, to: end },

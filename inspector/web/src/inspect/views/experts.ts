@@ -17,7 +17,7 @@ import {
 } from "../experts.ts";
 import type { Panel } from "../panel.ts";
 import { nearest } from "../probed_steps.ts";
-import { ROWS_CONTROL } from "../quantities.ts";
+import { ROWS_CONTROL, rowsWhere } from "../quantities.ts";
 import type { Query } from "../slice.ts";
 import { inPercent, recordedOf, shareAbove } from "../tally.ts";
 import { viewOf } from "../view.ts";
@@ -52,7 +52,8 @@ export const experts = viewOf<ExpertFacts>({
     const found = rowsOf(panel);
     panel.figure("experts").root.classList.add("ds-wide");
     if (found) {
-      write(sum, expertSentence(facts, found, least, recordedOf(panel.frame)));
+      const words = { recorded: recordedOf(panel.frame), where: whereOf(panel) };
+      write(sum, expertSentence(facts, found, least, words));
       drawShares(panel, found, least);
       drawCharts(panel, facts, found, least);
     }
@@ -72,6 +73,10 @@ function rowsOf(panel: Panel): ExpertRows | null {
   return found && found.counts;
 }
 
+function whereOf(panel: Panel): string {
+  return rowsWhere(panel.choice("rows") === "answer");
+}
+
 function atLeast(least: number): string {
   return least > 1 ? `at least ${least} changed experts` : "a changed expert";
 }
@@ -80,7 +85,7 @@ function drawShares(panel: Panel, found: ExpertRows, least: number): void {
   const { frame, cursor, spot } = panel;
   const table = changedRows(found.rows, least);
   panel.figure("experts").show({
-    title: `Rows with ${atLeast(least)}: layer by step`,
+    title: `Rows${whereOf(panel)} with ${atLeast(least)}: layer by step`,
     key: [least, panel.choice("rows"), cursor.lane, panel.inspector.key].join(),
     x: panel.stepCells(),
     y: { name: "layer", count: frame.layers },
@@ -127,7 +132,7 @@ function drawCharts(panel: Panel, facts: ExpertFacts, found: ExpertRows, least: 
       ys: inPercent(probed),
     });
   panel.figure("experts-by-layer").show({
-    title: `Each layer, over all ${recordedOf(panel.frame)}steps: rows with ${atLeast(least)}`,
+    title: `Each layer, over all ${recordedOf(panel.frame)}steps: rows${whereOf(panel)} with ${atLeast(least)}`,
     y: { name: "% of rows", from: 0, to: end },
     series,
     ...overLayers(panel, (l) => {

@@ -11,7 +11,7 @@ import type { Panel } from "../panel.ts";
 import { isDone, planOfLayer, type PlanBits } from "../plans.ts";
 import {
   codeText,
-  countedSteps,
+  countedPlaces,
   layerLimit,
   mapLegend,
   QUERY_COLOURS,
@@ -219,7 +219,7 @@ function drawHistogram({ panel, data, site, layer, limit, name }: Scene): void {
   figure.show({
     about: { layer, quantity: SITES[site] },
     title:
-      `Layer ${layer + 1}: rows by drift of their query, over ${countedSteps(data, recordedOf(panel.frame))}` +
+      `Layer ${layer + 1}: rows by drift of their query, over ${countedPlaces(data, recordedOf(panel.frame))}` +
       (all ? "" : " (none was compared)"),
     x: { name: "1 − cosine", from: edges[0], to: 2.05, log: true, tick: driftTick },
     y: { name: "% of rows", from: 0, to: 100 },
