@@ -17,6 +17,7 @@ import numpy as np
 from engine.config.spec import MAX_PROBES
 from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
 from engine.core.regions import REGIONS
+from engine.trace.cells import known_layers
 
 SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "canvas": ("int32", ("T",)),  # token ids before the first step
@@ -123,6 +124,7 @@ MAX_ID = 2**24
 MAX_LAYERS = 1_024
 MAX_STEPS = 4_096
 MAX_MS = 1e12  # of a step, 30 years: the times of all steps add up to a number
+MAX_SIMILARITY = 2**29  # codes of all layers, recorded or not; a run has at most 2**19 in a layer
 MAX_PIECES = 2**20  # tokens whose bytes a trace holds; in memory each has 113 bytes more
 
 
@@ -156,6 +158,8 @@ def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, 
         if sizes[symbol] not in (0, sizes[whole]):
             raise ValueError(f"trace: {name}expert_changes does not fit the other fields")
     _check_ranges(checked, sizes, vocab)
+    if 2 * sizes["Y"] * sizes["G"] * known_layers(checked) > MAX_SIMILARITY:
+        raise ValueError("trace: similarity has too many steps and groups for its layers")
     _check_order(checked)
     if sizes["E"] and sizes["F"] != (checked["recorded_quantity"] < len(SITES)).sum():
         raise ValueError("trace: probe_error does not fit recorded_quantity")

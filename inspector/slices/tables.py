@@ -158,9 +158,7 @@ def query_reuse(trace: Trace, fields: Fields) -> Cut:
 
 def similarity_facts(trace: Trace, fields: Fields) -> Cut:
     """The compared steps and groups, and the mean change of K and V between steps [2, L, G]."""
-    found = similarity.comparison(trace)
-    codes, steps = found.pop("codes"), len(found["steps"])
-    return Cut(found | {"change": similarity.change_per_step(codes, steps)})
+    return Cut({"change": similarity.changes(trace)} | similarity.compared_steps(trace))
 
 
 def similarity_row(trace: Trace, fields: Fields) -> Cut:

@@ -69,6 +69,19 @@ def step_matrix(codes: np.ndarray, steps: int) -> np.ndarray:
     return matrix
 
 
+def changes(trace: Trace) -> np.ndarray:
+    """The `change_per_step` of K and V by layer and group, float32 [2, L, G].
+
+    It is NaN in layers that were not recorded. Raises ValueError if no steps were compared.
+    """
+    check(trace)
+    arrays = trace.arrays()
+    codes, layers = arrays["similarity"], arrays["recorded_layer"]  # not all layers: these are few
+    found = np.full((2, trace.layers, codes.shape[-1]), np.nan, np.float32)
+    found[:, layers] = change_per_step(codes, len(arrays["similarity_step"]))
+    return found
+
+
 def change_per_step(codes: np.ndarray, steps: int) -> np.ndarray:
     """Mean of 1 - cosine to the previous compared step, float32 [...]; NaN if none is known.
 

@@ -1,16 +1,19 @@
 """Slices of a narrowed run: those of the whole run, without data where nothing was recorded."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.core.events import QUANTITIES
+from engine.trace.schema import empty_arrays
 from inspector.slices.fields import SliceError
 from inspector.views import drift
 from inspector.views.frame import frame_facts
 from inspector.views.registry import VIEWS
+from inspector.views.similarity import changes
 from tests.inspector.slice_parts import (
     LAYERS,
     WHOLE,
@@ -126,6 +129,29 @@ def test_similarity_of_a_narrowed_run_is_of_the_recorded_layers(trace, narrow):
         cut(one, "similarity", "row", **row, layer=1)[0]["codes"] for one in (narrow, trace)
     )
     assert np.array_equal(found, whole)
+
+
+def test_the_change_between_steps_is_blank_in_layers_that_were_not_recorded(trace, narrow):
+    found, whole = (cut(one, "similarity", "facts")[0]["change"] for one in (narrow, trace))
+    assert found.shape == whole.shape
+    assert np.isnan(found[:, 0]).all()
+    assert np.array_equal(found[:, 1:], whole[:, 1:], equal_nan=True)
+
+
+def test_the_change_between_steps_needs_no_memory_for_layers_that_were_not_recorded():
+    steps, layers = 200, 1_000
+    arrays = empty_arrays() | {
+        "similarity": np.zeros((steps * (steps + 1) // 2, 2, 1, 1), np.uint8),
+        "similarity_step": np.arange(steps, dtype=np.int32),
+        "recorded_layer": np.array([layers - 1], np.int32),
+    }
+    trace = SimpleNamespace(arrays=lambda: arrays, layers=layers)
+    tracemalloc.start()
+    try:
+        assert changes(trace).shape == (2, layers, 1)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000  # of 40 MB in all layers
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_bound_needs_every_step_and_both_quantities(trace, narrow):

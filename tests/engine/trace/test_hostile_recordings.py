@@ -1,9 +1,11 @@
 """Recordings that do not fit their run are refused."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
-from engine.trace.schema import ADDED_AFTER, check_arrays
+from engine.trace.schema import ADDED_AFTER, FIXED, SCHEMA, check_arrays, empty_arrays
 from engine.trace.trace import Trace
 from tests.engine.trace.test_hostile_traces import refused, rewritten
 from tests.engine.trace.test_trace import traced
@@ -80,6 +82,22 @@ def test_more_probed_steps_than_a_run_may_have_are_refused():
         few[name] = np.zeros((65, *arrays[name].shape[1:]), arrays[name].dtype)
     with pytest.raises(ValueError, match=r"^trace: at most 64 probed steps expected$"):
         check_arrays(few, 50)
+
+
+@pytest.mark.parametrize(("steps", "fits"), [(64, True), (1_024, False)])
+def test_a_similarity_that_is_large_in_all_layers_is_refused(steps, fits):
+    """Its document has all layers, also if one was recorded: 17 GB for 4,096 steps."""
+    arrays = empty_arrays()
+    for name, (dtype, shape) in SCHEMA.items():
+        if shape[0] in ("S", "T"):
+            size = steps if shape[0] == "S" else 1
+            arrays[name] = np.zeros((size, *(FIXED[symbol] for symbol in shape[1:])), dtype)
+    arrays["similarity"] = np.zeros((steps * (steps + 1) // 2, 2, 1, 1), np.uint8)
+    arrays["similarity_step"] = np.arange(steps, dtype=np.int32)
+    arrays["similarity_group"] = np.array([[0, 1]], np.int32)
+    arrays["recorded_layer"] = np.array([1_023], np.int32)
+    with nullcontext() if fits else pytest.raises(ValueError, match="too many steps and groups"):
+        check_arrays(arrays, 50)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
