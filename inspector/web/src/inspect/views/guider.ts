@@ -304,7 +304,7 @@ function divergenceWords({ about, numbers }: Guided): string {
   return about.shared ? "not recorded" : "the vocabularies differ";
 }
 
-/** The guider's share of the times of a run: null if it has none, or they are not read yet. */
+/** The guider's share of the times of a run, null if it has none; `read`: whether that is known. */
 export function timeWords(time: GuiderTimes | null, read: boolean): string {
   if (!read) return "reading …";
   if (!time?.guider_ms.shape[0]) return "runs whose layers are recorded show no times";
