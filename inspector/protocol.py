@@ -34,6 +34,9 @@ Pictures = Mapping[str, Picture]
 class Control(Protocol):
     """Control of one run. Every method only sets a flag and may be called from any thread."""
 
+    owner: str
+    """Who started the run, for their share of the queue; empty if it is not known."""
+
     @property
     def state(self) -> str:
         """`running`, `paused` or `stopped`."""

@@ -17,6 +17,7 @@ from engine.core.control import LIFETIME_S
 from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.protocol import LANES, Control, Lane
+from inspector.server.visitor_address import visitor_address
 
 MIN_STORE_BYTES = 1_000_000_000  # three of the largest imports of a public page
 TRACE_BYTES = 24_000  # measured size of a trace beside its arrays, meta and pieces
@@ -207,7 +208,10 @@ class RunStore:
 
 
 class RunControls:
-    """The controls of the runs of all visitors, made by `make`, so that all can be stopped."""
+    """The controls of the runs of all visitors, made by `make`, so that all can be stopped.
+
+    The owner of a run is the network address of its visitor.
+    """
 
     def __init__(self, make: Callable[[], Control]) -> None:
         self._make = make
@@ -215,8 +219,9 @@ class RunControls:
         self._lock = threading.Lock()
 
     def new(self) -> Control:
-        """A control for a new run."""
+        """A control for a new run of the visitor who called this listener."""
         control = self._make()
+        control.owner = visitor_address()
         with self._lock:
             self._made.add(control)
         return control

@@ -17,9 +17,13 @@ class StoppedError(Exception):
 
 
 class Control:
-    """The state of one run, which the run checks before every step. Thread-safe."""
+    """The state of one run, which the run checks before every step. Thread-safe.
+
+    `owner` names who started the run, for their share of the queue; empty if it is not known.
+    """
 
     def __init__(self) -> None:
+        self.owner = ""
         self._changed = threading.Condition()
         self._state = "running"
         self._granted_steps = 0

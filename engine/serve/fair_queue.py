@@ -6,12 +6,13 @@ import math
 import threading
 import time
 
-from engine.core.events import Waiting
+from engine.core.events import QueueFullError, Waiting
 
-MAX_WAITING = 24
+MAX_WAITING, MOST_OF_AN_OWNER = 48, 24  # runs; a class behind one address is one owner
 ABSENT_AFTER = 5.0  # seconds since a run's last `acquire` after which others pass it
 QUEUE_FULL = (
-    "queue: too many runs are waiting; try again in a minute, and watch the recorded runs meanwhile"
+    "queue: too many runs are waiting{}; try again in a minute, and watch the recorded runs "
+    "meanwhile"
 )
 
 
@@ -19,11 +20,12 @@ class RunLock:
     """A run's lock on the models, granted by a FairQueue, and the progress of the run.
 
     The run holds it (`held`) while it computes, not while it is paused. `forwards` is the most
-    forwards that it needs, `done` the number computed so far.
+    forwards that it needs, `done` the number computed so far, `owner` that of the run's Control.
     """
 
-    def __init__(self, queue: FairQueue, forwards: int = 0) -> None:
+    def __init__(self, queue: FairQueue, forwards: int = 0, owner: str = "") -> None:
         self.forwards, self.done, self.last_seen = forwards, 0, 0.0
+        self.owner = owner
         self._queue, self.held, self._started = queue, False, 0.0
 
     @property
@@ -71,10 +73,13 @@ class FairQueue:
         self._waiting: list[RunLock] = []
         self._max_waiting, self._last_pace = max_waiting, 0.0
 
-    @property
-    def full(self) -> bool:
-        """Whether the maximum number of runs waits."""
-        return len(self._waiting) >= self._max_waiting
+    def check_room(self, owner: str) -> None:
+        """Raise QueueFullError if no more runs may wait, or no more of a known owner."""
+        waiting = [run.owner for run in list(self._waiting)]
+        if len(waiting) >= self._max_waiting:
+            raise QueueFullError(QUEUE_FULL.format(""))
+        if owner and waiting.count(owner) >= MOST_OF_AN_OWNER:
+            raise QueueFullError(QUEUE_FULL.format(" from your network address"))
 
     def acquire(self, run: RunLock, wait: float) -> bool:
         """Queue a run and wait up to `wait` seconds; returns whether it gets the lock."""

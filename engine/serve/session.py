@@ -16,7 +16,7 @@ from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.device import free_memory
-from engine.core.events import Event, QueueFullError, RunFinished, Waiting
+from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.gpu_time import GpuSpec, run_seconds, start_seconds
@@ -26,7 +26,7 @@ from engine.generate.what_if import what_if
 from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
 from engine.serve import environment
-from engine.serve.fair_queue import QUEUE_FULL, FairQueue, RunLock
+from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
 from engine.serve.lane import AnyLane, make_lane
 from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
@@ -324,11 +324,11 @@ class Session:
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for spec in specs.values():
             run_images.check_given(spec, pictures)
-        if self.queue.full:
-            raise QueueFullError(QUEUE_FULL)
+        self.queue.check_room(control.owner)
         plans = [catalog.derive_plan(one, self._models.run_info(one))[0] for one in specs.values()]
         most = sum(plan.max_forwards for plan in plans)
-        lock, running, reason, failure = RunLock(self.queue, most), list(specs), "stopped", ""
+        lock = RunLock(self.queue, most, control.owner)
+        running, reason, failure = list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, lock, control, pictures):
                 if isinstance(event, RunFinished):

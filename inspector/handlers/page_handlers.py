@@ -37,7 +37,7 @@ from inspector.server.throttle import coalesce
 
 MAX_HZ = 2.0  # messages of a handler; a page asks for the steps in between, see `Handlers.news`
 RUNS: dict[str, Any] = {
-    "concurrency_limit": 128,
+    "concurrency_limit": 152,
     "concurrency_id": "runs",
 }  # far above the engine's limit of waiting runs: paused runs, which do not wait, count here too
 MAX_ERROR_CHARS = 1_000

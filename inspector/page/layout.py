@@ -114,7 +114,7 @@ def launch_options(page: Page) -> dict[str, Any]:
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": page.trace_bytes,
-        "state_session_capacity": 64, "max_threads": 192,
+        "state_session_capacity": 64, "max_threads": 216,
         "app_kwargs": {
             "middleware": [page.gate, Middleware(CompressedPage)],
             "routes": [bundle_route(), *page.routes],

@@ -57,6 +57,8 @@ class SharedGpu:
 class FileControl:
     """The control of a run in a worker: the run continues as long as a file exists."""
 
+    owner = ""  # no other run waits there
+
     def __init__(self, path: Path) -> None:
         self._path = path
 

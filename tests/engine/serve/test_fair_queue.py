@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from engine.core.control import Control
-from engine.core.events import RunFinished, StepEvent, Waiting
+from engine.core.events import QueueFullError, RunFinished, StepEvent, Waiting
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.session import Session
 from tests.engine.serve.test_pause_and_stop import begun, fast_beats, is_free, until  # noqa: F401
@@ -140,6 +140,27 @@ def test_the_runs_of_a_session_are_served_in_order(session):
     until(second, StepEvent)
     second.close()
     assert list(third)[-1].reason == "done"
+    assert is_free(session)
+
+
+def owned(owner):
+    """A control of a run that somebody started."""
+    control = Control()
+    control.owner = owner
+    return control
+
+
+def test_the_runs_of_one_owner_leave_room_for_others(session, monkeypatch):
+    monkeypatch.setattr("engine.serve.fair_queue.MOST_OF_AN_OWNER", 1)
+    first, _ = begun(session)
+    second = session.run(FAST, owned("me"))
+    assert next(second).ahead == 1
+    with pytest.raises(QueueFullError, match="waiting from your network address; try again"):
+        next(session.run(FAST, owned("me")))
+    others = [session.run(FAST, owned(owner)) for owner in ("you", "", "")]
+    assert [next(run).ahead for run in others] == [2, 3, 4]  # who is not known has no share
+    for run in (first, second, *others):
+        run.close()
     assert is_free(session)
 
 
