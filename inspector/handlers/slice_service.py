@@ -6,6 +6,7 @@ import asyncio
 import gzip
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,6 +16,7 @@ from engine.core.control import LIFETIME_S
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers
 from inspector.protocol import LANES
+from inspector.server.visitor_address import address_of
 from inspector.slices import registry
 from inspector.slices.cache import Body, SliceCache
 from inspector.slices.fields import Fields, SliceError
@@ -22,7 +24,7 @@ from inspector.slices.fields import Fields, SliceError
 PATH = "/driftscope/slice"
 GONE = "This run is no longer in memory. Run it again."
 MAX_QUERY = 1_000
-AT_ONCE = 2
+AT_ONCE, OF_AN_ADDRESS = 2, 4  # slices that are cut; those and the ones in line for it
 GZIP_LEVEL, GZIP_FROM = 1, 1_000
 HEADERS = {
     "Cache-Control": f"private, max-age={LIFETIME_S}, immutable",
@@ -35,13 +37,15 @@ class SliceService:
     """Slices of the races in the run store, cut outside of their locks and cached.
 
     At most AT_ONCE slices are cut at the same time, by as many threads, which bounds the memory
-    needed for it. Further requests wait without a thread.
+    needed for it. Further requests wait without a thread, in the order of their arrival; of one
+    network address OF_AN_ADDRESS are in that line, so that its other ones delay nobody else.
     """
 
     def __init__(self, handlers: Handlers, cache: SliceCache | None = None) -> None:
         self._handlers = handlers
         self.cache = cache or SliceCache()
         self.threads = ThreadPoolExecutor(AT_ONCE, "slices")
+        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def routes(self) -> tuple[Route, ...]:
         """The routes to add to Gradio's app."""
@@ -51,8 +55,9 @@ class SliceService:
         """Answer a request with a slice, or with a 4xx status and `{"detail", "field"}`."""
         try:
             given, packed = _given(request), _accepts_gzip(request)
-            loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self.threads, self.slice, given, packed)
+            loop, address = asyncio.get_running_loop(), address_of(request)
+            async with self._lines.setdefault(address, asyncio.Semaphore(OF_AN_ADDRESS)):
+                body = await loop.run_in_executor(self.threads, self.slice, given, packed)
         except SliceError as error:
             document = {"detail": str(error), "field": error.field}
             return JSONResponse(document, error.status, {"Cache-Control": "no-store"})

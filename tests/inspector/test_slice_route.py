@@ -1,13 +1,17 @@
 """The route of slices: what it answers over HTTP, refuses, caches and locks."""
 
+import asyncio
 import gzip
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
 
 import gradio as gr
 import pytest
 from fastapi import FastAPI
 from gradio.routes import App
 from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from inspector.handlers import slice_service
@@ -258,6 +262,37 @@ def test_few_slices_are_cut_at_once(service, asked, monkeypatch):
     for coming in [service.threads.submit(service.slice, given) for given in each]:
         coming.result(20)
     assert (len(most), max(most)) == (6, slice_service.AT_ONCE)
+
+
+def request_from(address, given):
+    query = urlencode(given).encode()
+    return Request({"type": "http", "method": "GET", "path": PATH, "query_string": query,
+                    "headers": [], "client": (address, 1)})  # fmt: skip
+
+
+def test_the_requests_of_one_address_do_not_delay_those_of_another(service, asked, monkeypatch):
+    cut, begin = [], threading.Event()
+
+    def note(trace, fields, *given):
+        begin.wait(20)
+        cut.append(fields.whole("step_to", 0, 99))
+        return b"x"
+
+    async def ask() -> None:
+        tasks = []
+        for address, step in [*(("me", n) for n in range(1, 13)), ("you", 20)]:
+            request = request_from(address, asked(step_to=str(step)))
+            tasks.append(asyncio.create_task(service.respond(request)))
+        await asyncio.sleep(0)  # all are in line, or wait for their place in it
+        begin.set()
+        await asyncio.gather(*tasks)
+
+    monkeypatch.setattr(registry, "cut", note)
+    with ThreadPoolExecutor(1) as pool:  # a loop may run in this thread
+        pool.submit(asyncio.run, ask()).result()
+    assert len(cut) == 13
+    assert cut.index(20) <= slice_service.OF_AN_ADDRESS + slice_service.AT_ONCE
+    assert not service._lines
 
 
 @pytest.mark.parametrize("request_", requests(3, 20, 90), ids=str)
