@@ -45,7 +45,7 @@ class Branching:
             child = child_record(record, lane, spec)
             self._handlers.session.plan(spec)
         except Exception as error:
-            yield [messages.notice("failed", error_text(error)), *buttons("over")]
+            yield self._handlers.refusal(request, error_text(error))
             return
         yield from self._run(child, spec, visitor_id(request))
 

@@ -17,9 +17,8 @@ from gradio.utils import get_upload_folder
 from engine.trace.trace import Trace
 from inspector.files import export
 from inspector.files.run_card import race_of_file
-from inspector.handlers.page_handlers import BUTTONS, Handlers, error_text, known_key, visitor_id
-from inspector.handlers.page_handlers import buttons as race_buttons
-from inspector.page_data import compare, messages
+from inspector.handlers.page_handlers import BUTTONS, Handlers, error_text, visitor_id
+from inspector.page_data import compare, links, messages
 from inspector.run_store import RaceRecord
 from inspector.server.upload_folder import EXPORTS
 
@@ -149,8 +148,7 @@ class FileService:
                 session.plan(race.b)
         except Exception as error:
             text = f"The race of this card cannot run. {error_text(error)}"
-            said = messages.notice("failed", text)
-            yield [said, *race_buttons("over")]
+            yield self._handlers.refusal(request, text)
             return
         if race is None:
             yield [gr.skip()] * (1 + len(BUTTONS))
@@ -195,7 +193,7 @@ class FileService:
         name = request.query_params.get("recorded")
         if name in [one for _, one in self.recorded()]:
             return self.show_recorded(request, name), name
-        if not name or any(map(known_key, dict(request.query_params))):
+        if not name or any(map(links.is_setting, dict(request.query_params))):
             return gr.skip(), gr.skip()
         return messages.notice("failed", UNKNOWN_RUN), gr.skip()
 

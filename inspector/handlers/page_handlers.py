@@ -22,7 +22,7 @@ from inspector.files import export
 from inspector.form.settings import Form
 from inspector.handlers.image_service import ImageService
 from inspector.handlers.uploads import UnreadUploads
-from inspector.page_data import messages, plan, tokens
+from inspector.page_data import links, messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import LANES, Control, Lane, Session
 from inspector.run_store import (
@@ -41,10 +41,6 @@ RUNS: dict[str, Any] = {
     "concurrency_id": "runs",
 }  # far above the engine's limit of waiting runs: paused runs, which do not wait, count here too
 MAX_ERROR_CHARS = 1_000
-RESERVED = (  # query keys that are not settings
-    "view", "deep_link", "logs", "lesson", "cursor", "look", "show", "align", "colour", "branch",
-    "recorded",
-)  # fmt: skip
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {
     "over": set(),
@@ -72,6 +68,7 @@ class Handlers:
         self.controls = RunControls(session.control)
         self.known_problems = KnownProblems()
         self.uploads = UnreadUploads()
+        self._estimates = session.estimate_choices()  # reading all models takes long
         folder = Path(get_upload_folder())
         self.images = ImageService(
             session, form.catalog.image_bytes, error_text, folder, self.uploads
@@ -98,8 +95,7 @@ class Handlers:
             race = self.form.race(values)
             self._plans(race)
         except Exception as error:
-            text = self.form.labelled(error_text(error))
-            yield [messages.notice("failed", text), *buttons("over")]
+            yield self.refusal(request, self.form.labelled(error_text(error)))
             return
         yield from self.run_race(race, visitor_id(request))
 
@@ -268,7 +264,7 @@ class Handlers:
 
     def restore(self, request: gr.Request) -> list[Any]:
         """A notice, if any, and the values of the link's query, if any, for `Form.values_given`."""
-        params = {k: v for k, v in dict(request.query_params).items() if known_key(k)}
+        params = {k: v for k, v in dict(request.query_params).items() if links.is_setting(k)}
         if not params:
             return [gr.skip(), None]
         if not any(key.rpartition(".")[2] in ("prompt", "messages") for key in params):
@@ -286,6 +282,14 @@ class Handlers:
     def is_live(self, request: gr.Request) -> bool:
         """Whether a run of the visitor goes on."""
         return self.live_runs.control(visitor_id(request)) is not None
+
+    def idle(self, request: gr.Request) -> list[Any]:
+        """The buttons when no run of the visitor goes on; those of one that does stay."""
+        return [gr.skip()] * len(BUTTONS) if self.is_live(request) else buttons("over")
+
+    def refusal(self, request: gr.Request, text: str) -> list[Any]:
+        """A notice of what was refused, and the buttons."""
+        return [messages.notice("failed", text), *self.idle(request)]
 
     def current(self, request: gr.Request) -> RaceRecord | None:
         """The visitor's last race, or None."""
@@ -344,7 +348,7 @@ class Handlers:
         memory, ends = plan.memory(plans), plan.end_of_text(plans)
         return {
             "lanes": rows, "memory": memory, "ends": ends, "question": text, "before": before,
-            "estimates": self.session.estimate_choices(),
+            "estimates": self._estimates,
         }  # fmt: skip
 
     def _plan_row(self, lane: str, spec: RunSpec, found: Mapping[str, Any]) -> dict[str, str]:
@@ -379,11 +383,6 @@ def visitor_id(request: gr.Request) -> str:
 def begins_or_ends(tagged: tuple[Lane, Event]) -> bool:
     """Whether an event begins or ends its lane; such an event is sent to the page at once."""
     return isinstance(tagged[1], RunStarted | RunFinished)
-
-
-def known_key(key: str) -> bool:
-    """Whether a query key is a setting, and not one of Gradio's or the page's own keys."""
-    return not key.startswith("__") and key not in RESERVED
 
 
 def error_text(error: Exception) -> str:

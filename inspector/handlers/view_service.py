@@ -99,7 +99,7 @@ class ViewService:
             if level not in LEVELS:
                 raise ValueError(f"level: choose one of {', '.join(LEVELS)}")
         except ValueError as error:
-            yield [messages.notice("failed", f"Nothing to record. {error}"), *buttons("over")]
+            yield handlers.refusal(request, f"Nothing to record. {error}")
             return
         if record.state == "example":
             record = record.copy()

@@ -20,6 +20,10 @@ KEPT = (  # what a branch has from its parent, whatever its settings are
 )  # fmt: skip
 # What the lanes of the page's form may differ in, and what no link has.
 OF_A_LANE = ("unmasker", "cache", "knobs", "steps", "record", "probe_steps", "probe_at")
+OWN_KEYS = (  # of the page and of Gradio, which are not settings
+    "view", "deep_link", "logs", "lesson", "cursor", "look", "show", "align", "colour", "branch",
+    "recorded",
+)  # fmt: skip
 
 
 def link(record: RaceRecord) -> dict[str, Any] | None:
@@ -33,6 +37,11 @@ def link(record: RaceRecord) -> dict[str, Any] | None:
     if not query and not record.bundled:
         return None
     return {"query": query, "branches": list(record.branches), "recorded": record.bundled}
+
+
+def is_setting(key: str) -> bool:
+    """Whether a key of a link's query is a setting, and not one of OWN_KEYS."""
+    return not key.startswith("__") and key not in OWN_KEYS
 
 
 def settings(traces: Mapping[Lane, Trace]) -> str:

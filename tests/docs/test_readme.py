@@ -17,8 +17,8 @@ from engine.core.tables import replace_section, section_marks
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
-from inspector.handlers.page_handlers import known_key
 from inspector.lessons.lessons import LESSONS
+from inspector.page_data.links import is_setting
 from tests.inspector.fake import serving
 from tests.support.llada_v import MICRO
 from tests.support.micro import ROOT, make_spec, model_of, run
@@ -93,7 +93,7 @@ def test_a_link_into_the_page_opens_what_it_names(link):
         assert int(step) <= trace.steps
         assert int(layer) <= layers
         assert position is None or int(position) <= positions
-    race = RaceSpec.from_query(urlsplit(link).query if any(map(known_key, query)) else "")
+    race = RaceSpec.from_query(urlsplit(link).query if any(map(is_setting, query)) else "")
     for spec in (race.a, race.b):
         catalog.derive_plan(spec)
 

@@ -163,6 +163,11 @@ def test_a_second_visitor_waits_and_both_finish(handlers, small, request_of):
     assert last["x"]["lanes"]["a"]["end"]["text"] == last["y"]["lanes"]["a"]["end"]["text"]
 
 
+def test_a_plan_reads_the_configs_of_no_other_models(handlers, small, request_of, monkeypatch):
+    monkeypatch.setattr(handlers.session._models, "describe", lambda: pytest.fail("all are read"))
+    assert json.loads(handlers.plan(request_of(), small)[0])["estimates"]["models"]
+
+
 def test_the_plan_enables_run(handlers, small, request_of):
     document, button = handlers.plan(request_of(), small)
     plan = json.loads(document)

@@ -292,7 +292,6 @@ def test_the_requests_of_one_address_do_not_delay_those_of_another(service, aske
         pool.submit(asyncio.run, ask()).result()
     assert len(cut) == 13
     assert cut.index(20) <= slice_service.OF_AN_ADDRESS + slice_service.AT_ONCE
-    assert not service._lines
 
 
 @pytest.mark.parametrize("request_", requests(3, 20, 90), ids=str)

@@ -12,11 +12,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import gradio as gr
 
 from engine.config.spec import RaceSpec
-from inspector.handlers.page_handlers import BUTTONS as RACE_BUTTONS
 from inspector.handlers.page_handlers import MAX_HZ, Handlers, error_text, visitor_id
-from inspector.handlers.page_handlers import buttons as race_buttons
 from inspector.handlers.tasks.prompt_sources import Count, PromptSources
-from inspector.page_data import messages
 from inspector.page_data.messages import to_json
 from inspector.protocol import Task, Tasks
 from inspector.run_store import LiveRuns
@@ -108,18 +105,13 @@ class TaskHandlers(ABC, Generic[T]):
         return [gr.Tabs(selected="run"), given]
 
     def race(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
-        """Run the race of a click, plain decoding in lane A.
-
-        If it is refused, the buttons of a race of the visitor that goes on stay as they are.
-        """
+        """Run the race of a click, plain decoding in lane A."""
         try:
             race, answer = self._asked_race(event)
             for spec in (race.a, race.b):
                 self._handlers.session.plan(spec)
         except Exception as error:
-            live = self._handlers.is_live(request)
-            updates = [gr.skip() for _ in RACE_BUTTONS] if live else race_buttons("over")
-            yield [messages.notice("failed", self._said(error)), *updates]
+            yield self._handlers.refusal(request, self._said(error))
             return
         yield from self._handlers.run_race(race, visitor_id(request), answer)
 
