@@ -103,20 +103,21 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     _wire_presets(form, presets, changed)
     renewed = _renewing(handlers)
     demo.load(**renewed)
-    tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, renewed))
+    idle = {"fn": handlers.idle, "outputs": [*keys.values()], **FLAG}
+    tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, idle, renewed))
     _wire_run(demo, handlers, tab)
     tab.follow(imported.then(files.run_card, given, tab.outputs, **RUNS, **PRIVATE), held=False)
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
     )  # fmt: skip
-    _once_over(recording, planned)
+    _once_over(recording, planned, idle)
     race.branch(**form.copy_listener)  # a listener after it by `then` would get no event data
     branch = race.branch(
         Branching(handlers).branch, form.values_copy, [race, *keys.values()],
         **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
-    _once_over(branch, planned).then(**renewed)
+    _once_over(branch, planned, idle).then(**renewed)
     block = form.widgets["block_length"]
     fitted = [form.widgets[name] for name in ("prompt", "gen_length", "a.steps", "b.steps")]
     plan.click(handlers.new_problem, [*drawn, block], fitted, **RAW, **FLAG)
@@ -334,6 +335,7 @@ def _follow(
     race: gr.HTML,
     keys: dict[str, gr.Button],
     planned: dict[str, Any],
+    idle: dict[str, Any],
     renewed: dict[str, Any],
     run: Dependency,
     held: bool = True,
@@ -349,8 +351,8 @@ def _follow(
     )  # fmt: skip
     if held:
         run.failure(None, js=OVER_JS, **FLAG)
-    _then_plan(run.failure, planned)
-    _once_over(recording, planned, held).then(**renewed)
+    _when_failed(run, planned, idle)
+    _once_over(recording, planned, idle, held).then(**renewed)
 
 
 def _renewing(handlers: Handlers) -> dict[str, Any]:
@@ -362,7 +364,19 @@ def _renewing(handlers: Handlers) -> dict[str, Any]:
     return {"fn": renewed, "outputs": [handlers.form.widgets["model"]], **FLAG}
 
 
-def _once_over(event: Dependency, planned: dict[str, Any], held: bool = True) -> Dependency:
+def _when_failed(event: Dependency, planned: dict[str, Any], idle: dict[str, Any]) -> None:
+    """Disable the buttons that the last message of a failed event left enabled, by `idle`.
+
+    The plan comes after them, because it enables Run.
+    """
+    disabled = event.failure(**idle)
+    for follow in (disabled.then, disabled.failure):
+        _then_plan(follow, planned)
+
+
+def _once_over(
+    event: Dependency, planned: dict[str, Any], idle: dict[str, Any], held: bool = True
+) -> Dependency:
     """Enable the page's buttons when an event is over, and not before.
 
     Gradio ignores a second click on a button while its event is running, and the event runs until
@@ -372,5 +386,5 @@ def _once_over(event: Dependency, planned: dict[str, Any], held: bool = True) ->
     if held:
         for follow in (event.then, event.failure):
             follow(None, js=OVER_JS, **FLAG)
-    _then_plan(event.failure, planned)
+    _when_failed(event, planned, idle)
     return _then_plan(event.then, planned)

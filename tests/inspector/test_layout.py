@@ -13,7 +13,7 @@ from gradio import queueing
 from engine.advise.service import SearchService
 from engine.batch.service import BatchService
 from engine.serve.fair_queue import MAX_WAITING
-from inspector.handlers.page_handlers import RUNS
+from inspector.handlers.page_handlers import BUTTONS, RUNS
 from inspector.lessons.lessons import LESSONS
 from inspector.page.layout import build, launch_options
 from inspector.page.run_tab import FILES_AT_ONCE
@@ -87,6 +87,23 @@ def test_only_what_holds_the_keys_of_the_race_gives_them_back(demo, name, gives_
             found.append(fn)
     assert "record_short_run" in [fn.name for fn in found]
     assert any("driftscope-over" in str(fn.js) for fn in found) == gives_back
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "run_card", "record", "record_short_run", "branch", "race"]
+)
+def test_the_buttons_of_a_handler_that_fails_are_disabled_before_the_plan_enables_run(whole, name):
+    """Its last message may have left Pause and Stop enabled."""
+    private = [fn for fn in whole.fns.values() if fn.api_visibility == "private"]
+    begun = [fn for fn in private if fn.name == name]
+    assert begun
+    for event in begun:
+        after = [fn for fn in private if fn.trigger_after == event._id]
+        (idle,) = (fn for fn in after if fn.name == "idle" and fn.trigger_only_on_failure)
+        assert [one.elem_id for one in idle.outputs] == [f"ds-{key}" for key in BUTTONS]
+        later = [fn for fn in private if fn.trigger_after == idle._id]
+        assert [fn.name for fn in later] == ["plan", "plan"]
+        assert not any(fn.name == "plan" and fn.trigger_only_on_failure for fn in after)
 
 
 @pytest.mark.parametrize("name", ["export", "import_files"])
