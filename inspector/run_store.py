@@ -259,12 +259,12 @@ class LiveRuns:
         """Clear the live run if `control` is still its control.
 
         The id does not tell: a race that is recorded again, or a batch that is continued, keeps it.
-        Returns whether the visitor is still here and may request the run.
+        Returns whether a visitor is still here who was shown the run.
         """
         with self._lock:
             if self._live.get(visitor) is control:
                 del self._live[visitor]
-            return run_id in self._seen.get(visitor, [])
+            return self._is_shown(run_id)
 
     def control(self, visitor: str) -> Control | None:
         """The control of the visitor's live run, if there is one."""
@@ -276,12 +276,20 @@ class LiveRuns:
             return self._seen.get(visitor, [None])[-1]
 
     def leave(self, visitor: str) -> list[str]:
-        """Stop the live run of a visitor who left; returns the ids of the visitor's runs."""
+        """Stop the live run of a visitor who left.
+
+        Returns the ids of the runs that nobody else was shown: of whoever knows an id and leaves,
+        the run's own visitor keeps it.
+        """
         control = self.control(visitor)
         if control:
             control.stop()
         with self._lock:
-            return self._seen.pop(visitor, [])
+            shown = self._seen.pop(visitor, [])
+            return [run_id for run_id in shown if not self._is_shown(run_id)]
+
+    def _is_shown(self, run_id: str) -> bool:
+        return any(run_id in shown for shown in self._seen.values())
 
     def _remember(self, visitor: str, run_id: str) -> None:
         earlier = [run for run in self._seen.get(visitor, []) if run != run_id]

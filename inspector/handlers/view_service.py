@@ -98,12 +98,15 @@ class ViewService:
             record = handlers.shown(getattr(event, "run", None))
             if level not in LEVELS:
                 raise ValueError(f"level: choose one of {', '.join(LEVELS)}")
+            if record.state == "running":
+                raise ValueError("The race goes on: wait for its end, or stop it.")
         except ValueError as error:
             yield handlers.refusal(request, f"Nothing to record. {error}")
             return
         if record.state == "example":
             record = record.copy()
             handlers.store.put(record)
+            handlers.live_runs.show(who, record.run_id)
             yield [messages.whole(record, handlers.form.catalog.title), *buttons("recording")]
         yield from self._record(record, str(level), who, getattr(event, "probe_at", ()))
 

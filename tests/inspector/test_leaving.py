@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from engine.core.files import ASSETS
 from inspector.handlers.branching import Branching
 from inspector.handlers.lesson_service import LessonService
+from inspector.handlers.view_service import ViewService
 from inspector.lessons.lessons import LESSONS
 from tests.inspector.conftest import small_race
 
@@ -43,6 +44,47 @@ def test_a_visitor_who_went_back_to_the_example_leaves_it_to_the_others(handlers
     assert handlers.live_runs.last("me") == run_id
     handlers.leave(request_of("me"))
     assert json.loads(handlers.replay(run_id))["state"] == "example"
+
+
+def test_a_visitor_who_knows_an_id_leaves_the_run_to_its_own_visitor(handlers, record, request_of):
+    list(Branching(handlers).branch(SimpleNamespace(back=record.run_id), request_of("other"), []))
+    assert handlers.live_runs.last("other") == record.run_id
+    handlers.leave(request_of("other"))
+    assert handlers.store.get(record.run_id) is record
+    handlers.leave(request_of("visitor"))
+    assert handlers.store.get(record.run_id) is None
+
+
+def test_a_visitor_who_leaves_a_recording_leaves_the_run_to_its_own_visitor(
+    handlers, record, request_of
+):
+    event = SimpleNamespace(run=record.run_id, level="layers")
+    recording = ViewService(handlers).record(event, request_of("other"))
+    next(recording)
+    handlers.leave(request_of("other"))
+    list(recording)
+    assert handlers.store.get(record.run_id) is record
+
+
+def test_the_race_of_another_visitor_that_goes_on_is_neither_recorded_nor_dropped(
+    handlers, record, request_of
+):
+    record.state = "running"
+    event = SimpleNamespace(run=record.run_id, level="layers")
+    ((said, *_),) = ViewService(handlers).record(event, request_of("other"))
+    assert json.loads(said)["message"].startswith("Nothing to record. The race goes on")
+    assert handlers.store.get(record.run_id) is record
+
+
+def test_an_example_that_a_visitor_began_to_record_is_not_kept(handlers, record, request_of):
+    record.state, held = "example", len(handlers.store)
+    event = SimpleNamespace(run=record.run_id, level="layers")
+    recording = ViewService(handlers).record(event, request_of("other"))
+    next(recording)
+    recording.close()
+    assert len(handlers.store) == held + 1
+    handlers.leave(request_of("other"))
+    assert len(handlers.store) == held
 
 
 def shown_lesson(lessons):
