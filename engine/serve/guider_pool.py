@@ -179,13 +179,13 @@ class GuiderPool:
             numbers += size.weights
         return numbers * dtype_of(spec).itemsize
 
-    def load(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
-        """Load the guider of a spec if it is not in memory; yields once, before loading."""
+    def load(self, spec: RunSpec, keep: Collection[RunSpec]) -> Generator[ByteProgress, None, None]:
+        """Load a spec's guider if need be, evicting none of `keep`; yields once, before loading."""
         settings, folder = self._settings_and_folder(spec)
         if settings is None or folder is None or _key(spec, folder) in self._loaded:
             return
         yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
-        self._load(spec, settings.guider, folder)
+        self._load(spec, settings.guider, folder, keep)
 
     def make_run_guider(
         self,
@@ -204,7 +204,7 @@ class GuiderPool:
             )
         match = self._match(tokenizer, info, folder)
         match.check(settings)
-        guider = self._load(spec, settings.guider, folder)
+        guider = self._load(spec, settings.guider, folder, specs)
         return match.run_guider(guider, settings, specs, prompts)
 
     def seconds(self, gpu: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
@@ -299,23 +299,26 @@ class GuiderPool:
 
         yield from self._decoders.fetch(_decoder_name(spec), check)
 
-    def load_decoder(self, spec: RunSpec) -> Generator[ByteProgress, None, Guider]:
-        """Load the decoder of a spec if it is not in memory; yields once, before loading."""
+    def load_decoder(
+        self, spec: RunSpec, keep: Collection[RunSpec]
+    ) -> Generator[ByteProgress, None, Guider]:
+        """As `load`, the decoder of a spec."""
         folder = self.decoder_folder(spec)
         assert folder is not None, "it has been fetched"
         if _key(spec, folder) not in self._loaded:
             yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
-        return self._load(spec, _decoder_name(spec), folder, DECODER)
+        return self._load(spec, _decoder_name(spec), folder, keep)
 
     def unused(self, specs: Collection[RunSpec]) -> list[nn.Module]:
         """The models in memory that none of the specs needs."""
         needed = {self._needed_key(spec) for spec in specs}
         return [one.model for key, one in list(self._loaded.items()) if key not in needed]
 
-    def evict_unused(self, specs: Collection[RunSpec]) -> None:
-        """Drop the models that none of the specs needs, for the memory that they hold."""
+    def evict_unused(self, specs: Collection[RunSpec], most: int = 0) -> None:
+        """Free the memory of the models that no spec needs, all but the `most` used last."""
         needed = {self._needed_key(spec) for spec in specs}
-        for key in [key for key in self._loaded if key not in needed]:
+        unused = [key for key in self._loaded if key not in needed]
+        for key in unused[: max(len(unused) - most, 0)]:
             del self._loaded[key]
         free_memory()
 
@@ -334,16 +337,15 @@ class GuiderPool:
             return None, None
         return settings, folder or self._resolver.find(settings.guider)
 
-    def _load(self, spec: RunSpec, name: str, folder: Path, field: str = "guided.guider") -> Guider:
+    def _load(self, spec: RunSpec, name: str, folder: Path, keep: Collection[RunSpec]) -> Guider:
         key = _key(spec, folder)
         if key not in self._loaded:
-            while len(self._loaded) >= MAX_LOADED:
-                self._loaded.popitem(last=False)
-                free_memory()
+            self.evict_unused(keep, MAX_LOADED - 1)
             device = torch.device(main_device(spec.device, free_bytes()))
             try:
                 self._loaded[key] = load_guider(name, folder, dtype_of(spec), device)
             except CheckpointError as error:
+                field = DECODER if decodes_causally(spec) else "guided.guider"
                 raise ValueError(f"{field}: {error}") from None
         self._loaded.move_to_end(key)
         return self._loaded[key]

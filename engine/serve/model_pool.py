@@ -237,7 +237,7 @@ class ModelPool:
                 lambda: self.guiders.decoder_budget(spec, tokens, self._free_without(keep))
             )
             yield from self._make_room(spec.device, self.guiders.decoder_bytes(spec, tokens), keep)
-            return (yield from self.guiders.load_decoder(spec))
+            return (yield from self.guiders.load_decoder(spec, keep))
         return (yield from self._load(spec, tokens))
 
     def _load(
@@ -273,7 +273,7 @@ class ModelPool:
             )  # fmt: skip
         self._loaded.move_to_end(key)
         yield from self._load_vision(spec, key, folder)
-        yield from self.guiders.load(spec)
+        yield from self.guiders.load(spec, keep)
         return self._loaded[key]
 
     def _tokenizer_of(self, name: str, folder: Path) -> Tokenizer:

@@ -3,6 +3,7 @@
 import pytest
 
 from engine.config.spec import RunSpec
+from engine.core.control import Control
 from engine.core.events import RunStarted, Waiting
 from engine.core.progress import run_to_end
 from engine.estimate.gpu_time import GPUS, LAUNCH_SECONDS, run_seconds, start_seconds
@@ -179,3 +180,19 @@ def test_the_time_of_a_guided_run_counts_its_guider(session):
     plan = session.plan(plain)
     own = run_seconds(gpu, plain, info, plan) + start_seconds(plain, info)
     assert session.seconds(gpu, plain, plan) == own
+
+
+def test_the_guider_of_a_run_that_goes_on_is_not_evicted_for_another(monkeypatch):
+    """It would stay in memory with the run, and nobody would count it."""
+    monkeypatch.setattr("engine.serve.guider_pool.MAX_LOADED", 1)
+    pool = ModelPool({"other": TINY})
+    specs = [
+        guided_spec(guider, model="other", dtype=dtype)
+        for guider, dtype in [("tiny-qwen2", "float32"), ("tiny-qwen2-digits", "float32"),
+                              ("tiny-qwen2", "bfloat16")]
+    ]  # fmt: skip
+    pool.in_use.add("run", Control(), specs[:1])
+    for spec in specs:
+        pool.load(spec)
+    held = [pool.guiders._needed_key(spec) in pool.guiders._loaded for spec in specs]
+    assert held == [True, False, True]
