@@ -21,7 +21,7 @@ API = "/gradio_api/"
 MAX_JSON_BYTES = 1_000_000
 FORM_BYTES = 1_000_000  # around the files of an upload
 MIN_FOLDER_BYTES = 2_000_000_000
-NO_SPACE = "upload: the server has no space for files now; try again in an hour"
+NO_SPACE = "upload: the server has no space for files now; try again in a few minutes"
 BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"/(monitoring|login|logout|runs)(/|$)"
     r"|/gradio_api/(proxy=|file=https?:|file/|stream/|process_recording|deep_link|dev/|profiling/"
@@ -81,7 +81,8 @@ class Gate:
         if uploads:
             _check_length(scope, self._most_upload)
             most_held = max(MIN_FOLDER_BYTES, 2 * self._most_upload)
-            if await self._folder.held(Path(scope["app"].uploaded_file_dir)) > most_held:
+            folder = Path(scope["app"].uploaded_file_dir)
+            if await self._folder.held(folder, most_held) > most_held:
                 raise Refused(NO_SPACE, 413)
             return _limited(receive, self._most_upload, self._folder.add, most_held)
         _check_length(scope, MAX_JSON_BYTES)

@@ -207,7 +207,7 @@ def test_old_files_of_a_folder_that_somebody_else_chose_are_theirs(tmp_path, mon
         file = tmp_path / name / "notes" / "mine.txt"
         file.parent.mkdir(parents=True)
         file.write_bytes(b"xyz")
-        result_of(UploadFolder().held(tmp_path / name))
+        result_of(UploadFolder().held(tmp_path / name, 10**9))
         assert file.exists() == stays
 
 
@@ -216,7 +216,7 @@ def test_a_folder_is_counted_beside_the_other_requests_and_not_for_every_upload(
 ):
     threads, loops = [], []
 
-    def counted(folder, now, own):
+    def counted(*given):
         threads.append(threading.get_ident())
         return 100
 
@@ -225,9 +225,9 @@ def test_a_folder_is_counted_beside_the_other_requests_and_not_for_every_upload(
 
     async def three() -> list[int]:
         loops.append(threading.get_ident())
-        first = await asyncio.gather(folder.held(tmp_path), folder.held(tmp_path))
+        first = await asyncio.gather(*(folder.held(tmp_path, 10**9) for _ in range(2)))
         folder.add(20)
-        return [*first, await folder.held(tmp_path)]
+        return [*first, await folder.held(tmp_path, 10**9)]
 
     assert result_of(three()) == [100, 100, 120]
     assert len(threads) == 1
