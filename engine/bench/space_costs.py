@@ -14,6 +14,7 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import table_command
 from engine.core.tables import RESULTS_README, markdown_table
 from engine.estimate.gpu_time import GPUS, forward_seconds, run_seconds, start_seconds
+from engine.generate.capture.capturers import WARM_UP_STEPS, CudaCapturer
 from engine.models.loading.families import adapter_class
 from engine.models.loading.memory_estimate import dtype_of, gigabytes, needed_bytes, weights_bytes
 from engine.models.loading.registry import REGISTERED
@@ -52,12 +53,14 @@ def rows() -> Iterator[Sequence[str]]:
             needed = needed_bytes(info, dtype, "cuda", cached)
             forward = forward_seconds(card, info, dtype, TOKENS + spec.gen_length)
             zero = hardware.startswith("zero")
+            eager = zero or info.experts is not None  # see `make_capturer`
+            warm_up = WARM_UP_STEPS if eager else CudaCapturer.warm_up_steps
             yield (
                 known.title, f"`{hardware}`, {card.title}", gigabytes(int(card.memory)),
                 gigabytes(weights_bytes(info, dtype)),
                 gigabytes(spec_run_bytes(spec, info, TOKENS)), gigabytes(cached), gigabytes(needed),
                 "yes" if needed <= card.memory else "no", f"{1e3 * forward:.0f}",
-                f"{run_seconds(card, spec, info, plan):.0f}",
+                f"{run_seconds(card, spec, info, plan, warm_up):.0f}",
                 f"{start_seconds(spec, info):.0f}" if zero else "",
             )  # fmt: skip
 

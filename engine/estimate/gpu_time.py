@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from engine.config.spec import RunSpec
-from engine.generate.capture.capturers import CudaCapturer
+from engine.generate.capture.capturers import WARM_UP_STEPS
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import active_parameters, dtype_of, weights_bytes
 from engine.record.logit_lens import rows_at_a_time
@@ -19,6 +19,7 @@ EFFICIENCY = 0.4  # assumed share of the published bandwidth and FLOPs that eage
 LAUNCH_SECONDS = 3e-4  # of the host for each layer, the lower bound of a layer's time
 RECORDING_FACTOR = 1.5  # time of a step that records drifts, relative to one that does not
 UPLOAD_BANDWIDTH, WORKER_SECONDS = 4e9, 3.0  # bytes a second to a new worker's GPU; its start
+RESERVE = 1.15  # of a run on a shared GPU, whose worker is ended with the requested seconds
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,24 @@ def forward_seconds(gpu: GpuSpec, info: ModelInfo, dtype: torch.dtype, rows: int
     return max(busy, LAUNCH_SECONDS * info.layers)
 
 
-def run_seconds(gpu: GpuSpec, spec: RunSpec, info: ModelInfo, plan: Mapping[str, Any]) -> float:
+def run_seconds(
+    gpu: GpuSpec,
+    spec: RunSpec,
+    info: ModelInfo,
+    plan: Mapping[str, Any],
+    warm_up: int = WARM_UP_STEPS,
+) -> float:
     """The most seconds of a run with this plan (Session.plan), without savings by its cache.
 
     Those of a guider come on top (`guider_seconds`).
 
-    A probed step adds an exact forward and the logit lens of both passes.
+    A probed step adds an exact forward and the logit lens of both passes. `warm_up` are the untimed
+    steps before the run, more than by default if its forwards are captured.
     """
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length + plan["suffix_tokens"]
     one = forward_seconds(gpu, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
-    warm_up = min(CudaCapturer.warm_up_steps, plan["max_forwards"])
-    forwards = plan["max_forwards"] + warm_up + plan["probe_forwards"]
+    untimed = min(warm_up, plan["max_forwards"])
+    forwards = plan["max_forwards"] + untimed + plan["probe_forwards"]
     found = one * forwards * (RECORDING_FACTOR if spec.record in ("layers", "probe") else 1.0)
     return found + plan["probe_forwards"] * lens_seconds(gpu, info, dtype_of(spec), spec.gen_length)
 

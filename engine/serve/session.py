@@ -19,7 +19,7 @@ from engine.core.device import free_memory
 from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.estimate.devices import THIS_MACHINE
-from engine.estimate.gpu_time import GpuSpec, run_seconds, start_seconds
+from engine.estimate.gpu_time import RESERVE, GpuSpec, run_seconds, start_seconds
 from engine.estimate.request import EstimateRequest, estimate_choices, estimate_spec
 from engine.generate.branch import BranchPoint, branch_point
 from engine.generate.what_if import what_if
@@ -276,11 +276,11 @@ class Session:
         return own
 
     def seconds(self, gpu: GpuSpec, spec: RunSpec, plan: Mapping[str, Any]) -> float:
-        """The most seconds of a run with this plan on a GPU, with a worker's start; computed."""
+        """The most seconds of a run on a shared GPU, with RESERVE and a worker's start."""
         info = self._models.run_info(spec)
         assert info is not None, "its models are loaded"
-        own = run_seconds(gpu, spec, info, plan) + start_seconds(spec, info)
-        return own + self._models.guiders.seconds(gpu, spec, plan)
+        own = run_seconds(gpu, spec, info, plan) + self._models.guiders.seconds(gpu, spec, plan)
+        return RESERVE * own + start_seconds(spec, info)
 
     def problem(self, seed: int, shots: int = 0, family: str | None = None) -> dict[str, Any]:
         """A problem of the embedded corpus with `shots` worked examples, see `tiny.suite`.

@@ -15,6 +15,7 @@ from engine.estimate.gpu_time import (
     lens_seconds,
     run_seconds,
 )
+from engine.generate.capture.capturers import WARM_UP_STEPS, CudaCapturer
 from engine.models.loading.memory_estimate import weights_bytes
 from tests.support.micro import make_info
 
@@ -44,6 +45,18 @@ def test_a_probed_run_takes_longer_by_its_lens():
     assert abs(run_seconds(GPU, spec, LLADA, plan) - without - lens) < 1e-6
     layers = replace(spec, record="layers")
     assert run_seconds(GPU, layers, LLADA, plan | {"probe_forwards": 0}) < without
+
+
+@pytest.mark.parametrize(
+    ("given", "untimed"), [((), WARM_UP_STEPS), ((CudaCapturer.warm_up_steps,), 64), ((999,), 128)]
+)
+def test_the_untimed_steps_before_a_run_take_time_too(given, untimed):
+    """A run on a shared GPU captures nothing, and warms up in few of them."""
+    spec = RunSpec(gen_length=128, steps=128, dtype="bfloat16")
+    plan = {"prompt_tokens": 100, "suffix_tokens": 0, "max_forwards": 128, "probe_forwards": 0}
+    one = forward_seconds(GPU, LLADA, torch.bfloat16, 228)
+    expected = (128 + untimed) * one
+    assert run_seconds(GPU, spec, LLADA, plan, *given) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("dtype", "rate"), [("float32", GPU.single), ("float64", GPU.double)])

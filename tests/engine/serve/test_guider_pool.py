@@ -6,7 +6,7 @@ from engine.config.spec import RunSpec
 from engine.core.control import Control
 from engine.core.events import RunStarted, Waiting
 from engine.core.progress import run_to_end
-from engine.estimate.gpu_time import GPUS, LAUNCH_SECONDS, run_seconds, start_seconds
+from engine.estimate.gpu_time import GPUS, LAUNCH_SECONDS, RESERVE, run_seconds, start_seconds
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
@@ -173,12 +173,12 @@ def test_the_time_of_a_guided_run_counts_its_guider(session):
     """As much as its forwards add, by the plan of the run; a run without one has none."""
     gpu, spec = GPUS["zero-a10g"], guided_spec("tiny-qwen2")
     plan, info = session.plan(spec), session.model_info(spec.model)
-    own = run_seconds(gpu, spec, info, plan) + start_seconds(spec, info)
+    own = RESERVE * run_seconds(gpu, spec, info, plan) + start_seconds(spec, info)
     reads = plan["max_forwards"]
     assert session.seconds(gpu, spec, plan) > own + reads * LAUNCH_SECONDS * 8  # layers
     plain = RunSpec(prompt=SUM, gen_length=32, block_length=32, steps=32)
     plan = session.plan(plain)
-    own = run_seconds(gpu, plain, info, plan) + start_seconds(plain, info)
+    own = RESERVE * run_seconds(gpu, plain, info, plan) + start_seconds(plain, info)
     assert session.seconds(gpu, plain, plan) == own
 
 
