@@ -1,20 +1,58 @@
-"""Messages for failed runs, with settings that need less memory if it ran out."""
+"""Races whose models do not fit together, and messages for failed runs with their remedies."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 from engine.core.device import is_out_of_memory
 from engine.models.base import ModelInfo
-from engine.models.loading.memory_estimate import dtype_of, parameters
+from engine.models.loading.memory_estimate import (
+    InsufficientMemoryError,
+    dtype_of,
+    gigabytes,
+    parameters,
+)
+from engine.models.loading.registry import is_embedded
 from engine.serve.guider_pool import decodes_causally
 from engine.serve.memory_budget import spec_run_bytes
 from engine.serve.model_pool import ModelPool
 
 NARROW_DTYPE = "bfloat16"
+
+
+def check_race(
+    specs: Sequence[RunSpec], plans: Sequence[Mapping[str, Any]], models: ModelPool
+) -> None:
+    """Raise InsufficientMemoryError if the models of a race fit one by one, but not together.
+
+    `plans` are those of the specs (Session.plan). Models that are held anyway need no more memory:
+    those of paused runs, and the embedded ones.
+    """
+    held = {_decoding_model(one, models) for one in models.in_use.specs(paused=True)}
+    own = [replace(one, dtype=plan["dtype"]) for one, plan in zip(specs, plans, strict=True)]
+    found = {_decoding_model(one, models): plan for one, plan in zip(own, plans, strict=True)}
+    new = [plan for key, plan in found.items() if key not in held and not is_embedded(key[0])]
+    unlike = len({one.device for one in specs}) > 1
+    if unlike or len(new) < 2 or any(plan["weights_bytes"] is None for plan in new):
+        return
+    runs = max(plan["memory_bytes"] - plan["weights_bytes"] for plan in new)
+    needed = sum(plan["weights_bytes"] for plan in new) + runs
+    free = max(plan["free_bytes"] for plan in new)
+    if needed > free:
+        raise InsufficientMemoryError(
+            f"model: the models of both lanes and a run need {gigabytes(needed)} together, where "
+            f"{gigabytes(free)} are free; choose a smaller one, or one model for both lanes"
+        )
+
+
+def _decoding_model(spec: RunSpec, models: ModelPool) -> tuple[str, str, str]:
+    """Name or folder, number format and device of the model that decodes a spec."""
+    name = str(models.guiders.decoder_folder(spec)) if decodes_causally(spec) else spec.model
+    return name, spec.dtype, spec.device
 
 
 def out_of_memory_message(error: Exception, specs: Collection[RunSpec], models: ModelPool) -> str:

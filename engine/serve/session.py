@@ -33,7 +33,7 @@ from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
 from engine.serve.loaded_model import LoadedModel, check_context, digests_of
 from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
-from engine.serve.out_of_memory import out_of_memory_message
+from engine.serve.out_of_memory import check_race, out_of_memory_message
 from engine.serve.race import run_lanes, tagged, wait_for_lock, without_runs
 from engine.tiny import suite
 from engine.trace.file_format import MAX_BYTES
@@ -321,13 +321,13 @@ class Session:
         parents: Mapping[str, Trace],
         pictures: run_images.Pictures,
     ) -> Iterator[tuple[str, Event]]:
+        plans = [self.plan(spec) for spec in specs.values()]
+        check_race(list(specs.values()), plans, self._models)
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for spec in specs.values():
             run_images.check_given(spec, pictures)
         self.queue.check_room(control.owner)
-        plans = [catalog.derive_plan(one, self._models.run_info(one))[0] for one in specs.values()]
-        most = sum(plan.max_forwards for plan in plans)
-        lock = RunLock(self.queue, most, control.owner)
+        lock = RunLock(self.queue, sum(plan["max_forwards"] for plan in plans), control.owner)
         running, reason, failure = list(specs), "stopped", ""
         try:
             for name, event in self._events(specs, points, parents, lock, control, pictures):
@@ -348,7 +348,6 @@ class Session:
 
     def _point(self, spec: RunSpec, parents: Mapping[str, Trace]) -> BranchPoint | None:
         """The branch point of a checked spec; None while its model is not on disk."""
-        self.plan(spec)
         prompt = self._models.prompt(spec)
         return None if prompt is None else branch_point(spec, parents, prompt)
 
@@ -370,7 +369,8 @@ class Session:
             if control.state == "stopped":
                 return
             if points[name] is None and (spec.start is not None or spec.record != "off"):
-                points[name] = self._point(spec, parents)  # now that the prompt's tokens are known
+                self.plan(spec)  # now that the prompt's tokens are known
+                points[name] = self._point(spec, parents)
         for waiting in wait_for_lock(lock, control):
             yield next(iter(specs)), waiting
         if control.state == "stopped":  # the lock is not held then

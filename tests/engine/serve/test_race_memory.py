@@ -1,0 +1,63 @@
+"""A race whose models fit one by one, but not together, is refused before one is loaded."""
+
+import pytest
+
+from engine.config.spec import RaceSpec
+from engine.core.control import Control
+from engine.core.events import RunFinished
+from engine.models.loading.memory_estimate import InsufficientMemoryError
+from engine.serve.memory_budget import held_bytes
+from engine.serve.session import Session
+from tests.engine.serve.test_model_pool import WEIGHTS, loaded, spec_of
+from tests.support.micro import write_checkpoint
+
+RACE = RaceSpec(spec_of("a"), spec_of("b"))
+
+
+@pytest.fixture
+def session(tmp_path):
+    return Session({name: write_checkpoint(tmp_path / name, seed=ord(name)) for name in "ab"})
+
+
+@pytest.fixture
+def memory(session, monkeypatch):
+    """A device of so many bytes: enough for a model and a run, and for half another model."""
+    size = {"bytes": session.plan(RACE.a)["memory_bytes"] + WEIGHTS // 2}
+
+    def free():
+        held = held_bytes([one.adapter for one in session._models._loaded.values()])
+        return {"cpu": size["bytes"] - held["cpu"]}
+
+    for place in ("serve.model_pool", "models.loading.memory_estimate"):
+        monkeypatch.setattr(f"engine.{place}.free_bytes", free)
+    return size
+
+
+def reasons(events):
+    return [event.reason for _, event in events if isinstance(event, RunFinished)]
+
+
+def test_models_that_do_not_fit_together_are_refused_before_one_is_loaded(session, memory):
+    for spec in (RACE.a, RACE.b):
+        assert session.plan(spec)["free_bytes"] == memory["bytes"]
+    message = r"^model: the models of both lanes and a run need .* one model for both lanes$"
+    with pytest.raises(InsufficientMemoryError, match=message):
+        next(session.race(RACE))
+    assert loaded(session._models) == []
+    memory["bytes"] += WEIGHTS
+    assert reasons(session.race(RACE)) == ["done", "done"]
+
+
+@pytest.mark.usefixtures("memory")
+def test_lanes_of_the_same_model_need_it_once(session):
+    assert reasons(session.race(RaceSpec(RACE.a, RACE.a))) == ["done", "done"]
+
+
+def test_a_model_that_a_paused_run_holds_needs_no_more_memory(session, memory):
+    memory["bytes"] += WEIGHTS
+    session._models.load(RACE.a)
+    control = Control()
+    control.pause()
+    session._models.in_use.add("run", control, [RACE.a])
+    assert session.plan(RACE.b)["free_bytes"] == memory["bytes"] - WEIGHTS
+    assert reasons(session.race(RACE)) == ["done", "done"]
