@@ -135,13 +135,17 @@ def notice(state: str, message: str = "") -> str:
 
 
 def final_state(record: RaceRecord) -> tuple[str, str]:
-    """The final state of a race, and the message of a failed lane."""
-    reasons = [trace.meta["reason"] for trace in record.traces.values()]
-    said = [str(trace.meta.get("message") or "") for trace in record.traces.values()]
+    """The final state of a race, and the message of a failed lane.
+
+    Lane A of a branch is that of its parent, however it ended.
+    """
+    ran = [trace for lane, trace in record.traces.items() if lane == "b" or not record.parent]
+    reasons = [trace.meta["reason"] for trace in ran]
+    said = [str(trace.meta.get("message") or "") for trace in ran]
     state = next((bad for bad in ("memory", "failed") if bad in reasons), "stopped")
     if all(reason == "done" for reason in reasons):
         state = "done"
-    early = EARLY if state == "stopped" and not record.started() else ""
+    early = EARLY if state == "stopped" and not any("spec" in trace.meta for trace in ran) else ""
     return state, next(filter(None, said), early)[:1_000]
 
 

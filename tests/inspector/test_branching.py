@@ -57,6 +57,15 @@ def test_a_branch_stands_beside_its_parent_which_stays(handlers, record, traces,
     assert last["lanes"]["b"]["start"]["title"] == "Plain decoding, from step 6"
 
 
+@pytest.mark.parametrize("reason", ["failed", "memory", "stopped"])
+def test_a_branch_ends_as_its_own_lane_however_its_parent_ended(
+    handlers, record, traces, request_of, reason
+):
+    traces["a"].meta |= {"reason": reason, "message": "odd"}
+    last = ran(handlers, request_of, run=record.run_id, lane="a", step=5, edits=[])[-1]
+    assert (last["state"], last.get("message", "")) == ("done", "")
+
+
 def test_without_an_edit_the_branch_repeats_the_parent(handlers, record, traces, request_of):
     last = ran(handlers, request_of, run=record.run_id, lane="a", step=9, edits=[])[-1]
     tokens = handlers.store.get(last["run"]).traces["b"].canvas_at(999)

@@ -56,6 +56,13 @@ test("the note is the server's message, else that of a lane that failed", () => 
   assert.equal(noteWords(store), "no");
 });
 
+test("why the parent of a branch failed is no note on the branch", () => {
+  const store = raceOf(steps([0]), steps([0]), { parent: "other", state: "done" });
+  store.lanes.a.end = laneEnd({ reason: "failed", message: "it broke" });
+  store.lanes.b.end = laneEnd();
+  assert.equal(noteWords(store), "");
+});
+
 test("another question of the settings is told", () => {
   const store = finished();
   store.question = "How many?";

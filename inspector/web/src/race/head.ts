@@ -36,10 +36,14 @@ export function stateWords(store: Store, queued: boolean): string {
   return finished && where ? label + " · measured on " + where : label;
 }
 
-/** The message under the state: the server's, else that of a lane that failed. */
+/**
+ * The message under the state: the server's, else that of a lane that failed. Lane A of a branch is
+ * that of its parent.
+ */
 export function noteWords(store: Store): string {
   if (store.state === "recording") return "";
-  const ends = store.started.map((lane) => lane.end?.message);
+  const ran = store.started.filter((lane) => lane.name === "b" || !store.parent);
+  const ends = ran.map((lane) => lane.end?.message);
   return visibleLines(store.message || ends.find(Boolean) || "");
 }
 
