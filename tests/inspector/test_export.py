@@ -48,6 +48,15 @@ def test_a_race_is_written_without_its_lock(traces, tmp_path):
     assert all(free)
 
 
+def test_a_race_that_goes_on_ends_in_its_replay_file(traces, tmp_path):
+    """Nothing follows there, and the views of a running race are not drawn."""
+    record = RaceRecord(traces=traces, state="running")
+    (page,) = (path for path in write_race(record, tmp_path, str) if path.endswith(".html"))
+    head = f'"race":{{"run":"{record.run_id}","state":"stopped"'
+    assert head in Path(page).read_text()
+    assert record.state == "running"
+
+
 def test_what_is_written_is_read_back(written, traces):
     for suffix in ("npz", "json"):
         record = read_race(of(written, suffix))
