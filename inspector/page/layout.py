@@ -27,7 +27,7 @@ from inspector.page.theme import theme
 from inspector.protocol import Batches, Searches, Session
 from inspector.server.bundle import bundle_route
 from inspector.server.compressed_page import CompressedPage
-from inspector.server.gate import Gate
+from inspector.server.gate import MAX_EVENTS, Gate
 
 QUEUE_PAUSE = 0.01  # seconds; with the millisecond of Gradio, an idle app uses 4 % of a processor
 
@@ -99,7 +99,7 @@ def build(
             with gr.Tab("Methods", id="methods"):
                 build_methods(handlers, examples and examples.parent / "results" / "results.json")
         demo.load(first_tab, None, tabs, **FLAG)
-    demo.queue(max_size=64, default_concurrency_limit=16, api_open=False)
+    demo.queue(max_size=MAX_EVENTS, default_concurrency_limit=16, api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE
     return demo
 

@@ -10,17 +10,21 @@ from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inspector.handlers.uploads import UnreadUploads
 from inspector.server.request_checks import SESSION, Refused, check_body
 from inspector.server.upload_folder import UploadFolder
+from inspector.server.visitor_address import address_of
 
 API = "/gradio_api/"
 MAX_JSON_BYTES = 1_000_000
 FORM_BYTES = 1_000_000  # around the files of an upload
 MIN_FOLDER_BYTES = 2_000_000_000
+MAX_EVENTS, EVENTS_OF_AN_ADDRESS = 128, 64  # that Gradio has not begun
+CROWDED = "queue: too many requests wait from your network address; try again in a minute"
 NO_SPACE = "upload: the server has no space for files now; try again in a few minutes"
 BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"/(monitoring|login|logout|runs)(/|$)"
@@ -34,10 +38,11 @@ RANGE = re.compile(r"bytes=\d{0,19}-\d{0,19}")
 class Gate:
     """ASGI middleware that checks routes, the size of bodies before parsing, and JSON bodies.
 
-    A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An upload is cut off after
-    two traces of `trace_bytes`, and refused or cut off while the upload folder has more than two
-    uploads and MIN_FOLDER_BYTES; its files are added to `uploads`. A refusal has a 4xx status; its
-    `detail` names the field and its correction.
+    A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An event is refused while
+    EVENTS_OF_AN_ADDRESS of its network address wait for Gradio, so that one visitor's leave room
+    for others. An upload is cut off after two traces of `trace_bytes`, and refused or cut off while
+    the upload folder has more than two uploads and MIN_FOLDER_BYTES; its files are added to
+    `uploads`. A refusal has a 4xx status, or 503; its `detail` names the field and its correction.
     """
 
     def __init__(self, app: ASGIApp, trace_bytes: int, uploads: UnreadUploads) -> None:
@@ -87,7 +92,10 @@ class Gate:
             return _limited(receive, self._most_upload, self._folder.add, most_held)
         _check_length(scope, MAX_JSON_BYTES)
         body = await _read(receive, MAX_JSON_BYTES)
-        check_body(scope["app"], scope["path"].rstrip("/").removeprefix(API), body)
+        route = scope["path"].rstrip("/").removeprefix(API)
+        check_body(scope["app"], route, body)
+        if route == "queue/join" or route.startswith("call/"):
+            _check_events(scope)
         return _replayed(body, receive)
 
 
@@ -117,6 +125,15 @@ def _check_length(scope: Scope, most: int) -> None:
     given = Headers(scope=scope).get("content-length", "0")
     if not given.isdecimal() or int(given) > most:
         raise Refused(f"body: larger than {most // 1_000_000} MB; send less", 413)
+
+
+def _check_events(scope: Scope) -> None:
+    """Refuse an event of an address that has enough in line, as Gradio does if its line is full."""
+    queues = scope["app"].get_blocks()._queue.event_queue_per_concurrency_id.values()
+    own = address_of(Request(scope))
+    waiting = [address_of(event.request) for queue in queues for event in queue.queue]
+    if waiting.count(own) >= EVENTS_OF_AN_ADDRESS:
+        raise Refused(CROWDED, 503)
 
 
 async def _read(receive: Receive, most: int) -> bytes:
