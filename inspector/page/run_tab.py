@@ -103,7 +103,7 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     _wire_presets(form, presets, changed)
     renewed = _renewing(handlers)
     demo.load(**renewed)
-    idle = {"fn": handlers.idle, "outputs": [*keys.values()], **FLAG}
+    idle: dict[str, Any] = {"fn": handlers.idle, "outputs": [*keys.values()], **FLAG}
     tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, idle, renewed))
     _wire_run(demo, handlers, tab)
     tab.follow(imported.then(files.run_card, given, tab.outputs, **RUNS, **PRIVATE), held=False)

@@ -24,5 +24,5 @@ def address_of(request: Any) -> str:
 
     Behind proxies, as on a Space, it is the first one of the header X-Forwarded-For.
     """
-    forwarded = request.headers.get("x-forwarded-for", "").partition(",")[0].strip()
-    return (forwarded or (request.client.host if request.client else ""))[:MAX_CHARS]
+    forwarded = str(request.headers.get("x-forwarded-for", "")).partition(",")[0].strip()
+    return forwarded[:MAX_CHARS] or (str(request.client.host) if request.client else "")
