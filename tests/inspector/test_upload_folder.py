@@ -16,9 +16,7 @@ def held(folder, most):
 
 
 @pytest.mark.parametrize(("most", "stays"), [(10_000, True), (1_000, False)])
-def test_files_that_nobody_read_soon_make_room_in_a_full_folder(
-    tmp_path, monkeypatch, most, stays
-):
+def test_files_that_nobody_read_soon_make_room_in_a_full_folder(tmp_path, monkeypatch, most, stays):
     monkeypatch.setattr(upload_folder, "CROWDED_S", -1)
     folder = tmp_path / OWN_NAME
     upload, export = folder / "hash" / "a.npz", folder / f"{EXPORTS}x" / "y" / "a.npz"
