@@ -68,7 +68,7 @@ class Handlers:
         self.controls = RunControls(session.control)
         self.known_problems = KnownProblems()
         self.uploads = UnreadUploads()
-        self._estimates = session.estimate_choices()  # reading all models takes long
+        self._estimates = session.estimate_choices()  # it reads the configs of all models
         folder = Path(get_upload_folder())
         self.images = ImageService(
             session, form.catalog.image_bytes, error_text, folder, self.uploads

@@ -12,6 +12,7 @@ from engine.config.spec import RunSpec
 from engine.trace.trace import Trace
 from inspector.handlers.branching import Branching, child_record, trace_id
 from inspector.handlers.view_service import ViewService
+from tests.inspector.conftest import small_race
 
 
 def asked(**data):
@@ -161,6 +162,16 @@ def test_an_impossible_wish_changes_nothing(handlers, record, request_of, wish):
     assert "Unexpected error" not in said[-1]["message"]
     held = handlers.current(request_of())
     assert held is record or held.parent == record.run_id
+
+
+def test_a_refused_branch_leaves_the_buttons_of_a_run_that_goes_on(handlers, request_of):
+    run = handlers.run_race(small_race(handlers.session), "visitor")
+    next(run)
+    event, values = asked(run="gone"), values_of(handlers)
+    ((said, *updates),) = Branching(handlers).branch(event, request_of(), values)
+    assert json.loads(said)["state"] == "failed"
+    assert not any("interactive" in update for update in updates)
+    run.close()
 
 
 def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
