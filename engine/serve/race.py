@@ -27,9 +27,11 @@ def wait_for_lock(lock: RunLock, control: Control) -> Iterator[Waiting]:
 def without_runs(queue: FairQueue, control: Control | None = None) -> Iterator[None]:
     """Waits until no run computes, and lets none begin within.
 
-    Raises StoppedError if `control` is stopped before.
+    Raises QueueFullError if too many wait already, StoppedError if `control` is stopped before.
     """
-    lock, control = RunLock(queue), control or Control()
+    control = control or Control()
+    queue.check_room(control.owner)
+    lock = RunLock(queue, owner=control.owner)
     try:
         deque(wait_for_lock(lock, control), maxlen=0)
         if control.state == "stopped":

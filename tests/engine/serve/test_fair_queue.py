@@ -164,6 +164,19 @@ def test_the_runs_of_one_owner_leave_room_for_others(session, monkeypatch):
     assert is_free(session)
 
 
+def test_who_waits_for_the_models_without_a_run_needs_a_place_too(session, monkeypatch):
+    """As a search for settings, before its first run."""
+    monkeypatch.setattr("engine.serve.fair_queue.MOST_OF_AN_OWNER", 1)
+    first, _ = begun(session)
+    second = session.run(FAST, owned("me"))
+    next(second)
+    with pytest.raises(QueueFullError, match="from your network address"):
+        session.environment(PLAIN, owned("me"))
+    for run in (first, second):
+        run.close()
+    assert session.environment(PLAIN, owned("me"))["threads"] == 1
+
+
 def test_a_full_queue_refuses_a_run_before_any_computation(checkpoint, monkeypatch):
     session = Session({"micro": checkpoint})
     monkeypatch.setattr(session, "queue", FairQueue(max_waiting=1))
