@@ -264,7 +264,7 @@ class LiveRuns:
         with self._lock:
             if self._live.get(visitor) is control:
                 del self._live[visitor]
-            return self._is_shown(run_id)
+            return any(run_id in shown for shown in self._seen.values())
 
     def control(self, visitor: str) -> Control | None:
         """The control of the visitor's live run, if there is one."""
@@ -278,18 +278,16 @@ class LiveRuns:
     def leave(self, visitor: str) -> list[str]:
         """Stop the live run of a visitor who left.
 
-        Returns the ids of the runs that nobody else was shown: of whoever knows an id and leaves,
-        the run's own visitor keeps it.
+        Returns the ids of the runs that nobody else was shown: a visitor keeps a run when somebody
+        else leaves who knew its id.
         """
         control = self.control(visitor)
         if control:
             control.stop()
         with self._lock:
-            shown = self._seen.pop(visitor, [])
-            return [run_id for run_id in shown if not self._is_shown(run_id)]
-
-    def _is_shown(self, run_id: str) -> bool:
-        return any(run_id in shown for shown in self._seen.values())
+            own = self._seen.pop(visitor, [])
+            others = {run_id for shown in self._seen.values() for run_id in shown}
+            return [run_id for run_id in own if run_id not in others]
 
     def _remember(self, visitor: str, run_id: str) -> None:
         earlier = [run for run in self._seen.get(visitor, []) if run != run_id]
