@@ -15,7 +15,7 @@ import torch
 from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
-from engine.core.device import free_memory
+from engine.core.device import free_memory, is_out_of_memory
 from engine.core.events import Event, RunFinished, Waiting
 from engine.core.progress import run_to_end, with_progress
 from engine.estimate.devices import THIS_MACHINE
