@@ -302,6 +302,12 @@ class CachePolicy:
         """Whether every step allows `count` tokens of a block to be committed if so many remain."""
         return True
 
+    def check_commits(self, count: int, commits: str) -> None:
+        """Raise ValueError naming a knob unless `can_commit(count)`.
+
+        `commits` says which token the unmasker commits that a step has to allow.
+        """
+
     def guides(self, step: int) -> bool:
         """Whether a step computes the unconditional branch of classifier-free guidance."""
         return True

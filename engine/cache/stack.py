@@ -28,7 +28,8 @@ from engine.config.blocks import BlockGrid
 class Stack(CachePolicy):
     """`base` chooses the rows that enter a step, `reuse` which of them each layer recomputes.
 
-    Raises ValueError if `reuse` cannot be stacked on `base`.
+    Its attention is that of `base`; on one that leaves the rows to the base class the stack is `reuse` alone, and its attention that of `reuse`. Raises ValueError if `reuse` cannot be
+    stacked on `base`.
     """
 
     base: CachePolicy
@@ -40,7 +41,8 @@ class Stack(CachePolicy):
                 f"cache: {self.reuse.name} cannot be stacked on {self.base.name}: both would "
                 f"choose the same rows; it goes on {', '.join(self.reuse.stackable_on) or 'none'}"
             )
-        self.attention = self.base.attention  # type: ignore[misc]
+        chooses = type(self.base).begin_step is not CachePolicy.begin_step
+        self.attention = (self.base if chooses else self.reuse).attention  # type: ignore[misc]
 
     def begin_step(self, view: StepView) -> StepPlan:
         """The plan of `base`, with the kind that `reuse` makes of it."""
@@ -117,6 +119,10 @@ class Stack(CachePolicy):
     def can_commit(self, count: int) -> bool:
         """That of `base`."""
         return self.base.can_commit(count)
+
+    def check_commits(self, count: int, commits: str) -> None:
+        """Check `base`."""
+        self.base.check_commits(count, commits)
 
     def planned(self, view: StepView, plan: StepPlan) -> Kinds:
         """The regions that `base` recomputes, as far as `reuse` does."""

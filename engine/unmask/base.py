@@ -229,18 +229,6 @@ class Unmasker(DecodingRule, ABC):
         return 0
 
 
-def check_candidates(policy: CachePolicy, block_length: int, commits: str) -> None:
-    """Raise ValueError naming `d2_cache.current_k` if a cache may omit a token of the block.
-
-    `commits` says which token the unmasker commits that has to be there.
-    """
-    if not policy.can_commit(block_length):
-        raise ValueError(
-            f"d2_cache.current_k: {commits}, which must be among the candidates; the least valid "
-            f"value is {block_length}, the block_length"
-        )
-
-
 def commit_passing_prefix(
     candidates: Candidates, passes: Callable[[Tensor, Tensor], Tensor]
 ) -> Commit:

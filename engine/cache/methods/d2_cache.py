@@ -143,6 +143,14 @@ class D2Cache(CachePolicy):
         """The masks of the current block are candidates before all others."""
         return count <= self.current_k or self.refresh_interval == 1
 
+    def check_commits(self, count: int, commits: str) -> None:
+        """Raise ValueError naming `d2_cache.current_k` if the token may be no candidate."""
+        if not self.can_commit(count):
+            raise ValueError(
+                f"d2_cache.current_k: {commits}, which must be among the candidates; the least "
+                f"valid value is {count}, the block_length, unless refresh_interval is 1"
+            )
+
     def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
         """Every mask whose row is recomputed."""
         chosen = None if self._full(step) else self.choose(masked, block)

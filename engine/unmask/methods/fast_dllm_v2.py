@@ -11,7 +11,7 @@ import torch
 from engine.cache.base import CachePolicy, RunInfo, StepView
 from engine.config.knobs import knob
 from engine.config.spec import RunSpec
-from engine.unmask.base import Candidates, Commit, Unmasker, check_candidates
+from engine.unmask.base import Candidates, Commit, Unmasker
 from engine.unmask.schedule import BlockProgress
 
 
@@ -48,11 +48,11 @@ class FastDllmV2(Unmasker):
     def check(self, policy: CachePolicy, spec: RunSpec) -> None:
         """Raise ValueError naming a cache's knob that leaves no row for a token of the sub-block.
 
-        `fuse` leaves none for the first token of a block, a small `current_k` none for the others.
+        `fuse` leaves none for the first token of a block.
         """
         super().check(policy, spec)
         commits = "fast_dllm_v2 commits a token of the first open sub-block"
-        check_candidates(policy, spec.block_length, commits)
+        policy.check_commits(spec.block_length, commits)
         window = spec.cache.partition("+")[0]
         if spec.knobs.get(f"{window}.fuse"):
             raise ValueError(

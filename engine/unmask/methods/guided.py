@@ -17,7 +17,7 @@ from engine.guider.report import GuidanceReport
 from engine.guider.run_guider import RunGuider
 from engine.guider.verification import RULES, AcceptanceRule, Draft, Verifier, verify_draft
 from engine.models.ops import upcast
-from engine.unmask.base import Candidates, Commit, Unmasker, check_candidates
+from engine.unmask.base import Candidates, Commit, Unmasker
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Guided(Unmasker):
                 "guided.fallback: ar commits the guider's token, which may be the end of text that "
                 "eos_suppress excludes; choose dlm, or set eos_suppress to none"
             )
-        check_candidates(policy, spec.block_length, "guided commits the first mask of a block")
+        policy.check_commits(spec.block_length, "guided commits the first mask of a block")
 
     @property
     def ranks_by_score(self) -> bool:
