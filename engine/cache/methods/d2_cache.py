@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.cache.base import (
     CachePolicy,
     DataRows,
+    Kinds,
     LayerPlan,
     LayerProbe,
     RunInfo,
@@ -25,7 +26,7 @@ from engine.cache.store import Site
 from engine.config.knobs import knob
 from engine.core.device import HostCopy
 from engine.core.reasons import Reason
-from engine.core.rows import put, take, unrepeated, upload_mask
+from engine.core.rows import count, put, take, unrepeated, upload_mask
 
 
 @dataclass
@@ -43,6 +44,9 @@ class D2Cache(CachePolicy):
     summary = "Recomputes the most certain masks, the newest tokens and the rows attended to most."
     reasons = (
         Reason("this step recomputes every row", "full"),
+        Reason("it is one of {rows} chosen for this step: the rows of the most certain masks, of "
+               "the newest tokens, those that attention flows to, and the rows in small gaps "
+               "between these; {times}", "!reused !inflate_w=0"),
         Reason("it is one of {rows} chosen for this step: the rows of the most certain masks, of "
                "the newest tokens, and those that attention flows to; {times}", "!reused"),
         Reason("it is not one of {rows} chosen for this step: the rows of the most certain masks, "
@@ -172,6 +176,13 @@ class D2Cache(CachePolicy):
     def exact(cls) -> D2Cache:
         """A refresh in every step."""
         return cls(refresh_interval=1)
+
+    def planned(self, view: StepView, plan: StepPlan) -> Kinds:
+        """All rows too if the roll-out takes all that are not chosen before."""
+        takes_all = self.rollout_p == 1 and not self.run.padding
+        if takes_all and count(plan.rows, self.run.length) == self.run.length:
+            return "full", "full", "full"
+        return super().planned(view, plan)
 
     def data_rows(self) -> DataRows:
         """The rows that attention flows to."""

@@ -62,8 +62,14 @@ class Dare(CachePolicy):
         *(Reason("nothing is reused, because the reuse quantile is 0", f"qbar={zero}")
           for zero in ("0", "0.0")),
         Reason("nothing is reused in layer {layer}", "no:threshold"),
-        Reason("every row that enters this step is refreshed: a refresh is due, or the cache "
-               "that DARE is stacked on refreshes its rows", "every_row"),
+        Reason("every row that enters this step is recomputed: a refresh is due, the cache that "
+               "DARE is stacked on refreshes its rows, or the query of every row has drifted too "
+               "far", "every_row"),
+        Reason("since the last step that recomputed the row, the query of its first head has "
+               "drifted by no more than this layer's threshold[ of {fact:threshold}]",
+               "!recomputed ref=anchor"),
+        Reason("since the last step that recomputed the row, the query of its first head has "
+               "drifted by more than this layer's threshold[ of {fact:threshold}]", "ref=anchor"),
         Reason("the query of its first head has drifted[ by {drift:q0}], no more than this layer's "
                "threshold[ of {fact:threshold}]", "!recomputed"),
         Reason("the query of its first head has drifted[ by {drift:q0}], more than this layer's "
@@ -124,7 +130,7 @@ class Dare(CachePolicy):
         """Every row enters; a refresh comes at the start, with the cache beneath, or when due."""
         every = self.refresh_interval
         due = every is not None and view.step % every == 0
-        self._refresh = not self.qbar or view.step == 0 or view.window_refreshed or due
+        self._refresh = not self._reuses or view.step == 0 or view.window_refreshed or due
         return StepPlan(kind="full" if self._refresh else "partial")
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
@@ -178,6 +184,7 @@ class Dare(CachePolicy):
                 f"{self.name}.qbar: reuse needs drifts measured on this model's {layers} layers; "
                 "prepare the policy first, or set it to 0"
             )
+        self._reuses = any(map(self._reuses_in, range(layers)))
 
     @classmethod
     def exact(cls) -> Dare:

@@ -81,6 +81,8 @@ class DllmCache(CachePolicy):
         Reason("layer 1 is recomputed for every row in every step",
                "prompt recomputed"),
         Reason("the prompt is refreshed[ {every:prompt_interval}]; {refreshes}", "prompt"),
+        *(Reason("with an update ratio of 1 this step recomputes every row of the answer",
+                 f"refresh recompute_ratio={one}") for one in ("1", "1.0")),
         Reason("every row of the answer is recomputed in this step" + TIMES, "refresh"),
         Reason("layer 1 is recomputed for every row in every step" + TIMES,
                "first_layer recomputed layer0_dense=true"),

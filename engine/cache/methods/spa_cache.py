@@ -92,15 +92,16 @@ class SpaCache(CachePolicy):
     reasons = (
         Reason("the first step recomputes every row", "first_step"),
         Reason("this step refreshes every row: it belongs to the warm-up, or a refresh is due"
-               "[ {every:refresh_interval}]; {refreshes:prompt}", "full !warm_up=0"),
-        Reason("this step refreshes every row[, as is done {every:refresh_interval}]; "
-               "{refreshes:prompt}", "full"),
+               "[ {every:refresh_interval}]", "full !warm_up=0"),
+        Reason("this step refreshes every row[, as is done {every:refresh_interval}]", "full"),
         Reason("the prompt is only recomputed when every row is refreshed[, "
                "{every:refresh_interval}]; {refreshes}", "prompt reused kv_mode=dense"),
+        *(Reason("this step recomputes every row of the answer", f"answer refresh peak_ratio={one}")
+          for one in ("1", "1.0")),
         Reason("the answer is refreshed {every:response_interval}, and this step is one of them; "
                "{refreshes}", "answer refresh"),
         Reason("this step refreshes the answer, and no row of the prompt; {refreshes}",
-               "prompt refresh:block kv_mode=sparse"),
+               "prompt reused refresh:block kv_mode=sparse"),
         Reason("layer 1 is recomputed for every row that enters the step",
                "first_layer recomputed kv_mode=dense"),
         *(reason for mode in ("dense", "sparse") for one in COMPARED.items()
@@ -256,6 +257,8 @@ class SpaCache(CachePolicy):
         self._skipped = padding or (0,) * run.batch
         free = [self._candidates.stop - self._candidates.start - n for n in self._skipped]
         self._counts = [[share(ratio, n) for n in free] for ratio in self.ratios(run.info)]
+        chosen = self._counts[1:] if self._dense else self._counts
+        self._takes_all = all(counts == free for counts in chosen) and not any(self._skipped)
 
     def ratios(self, info: ModelInfo) -> tuple[float, ...]:
         """The share of rows recomputed in each layer, [layers]; ValueError names a knob."""
@@ -280,14 +283,16 @@ class SpaCache(CachePolicy):
         return cls(refresh_interval=1)
 
     def planned(self, view: StepView, plan: StepPlan) -> Kinds:
-        """Prompt and answer by their intervals; in between a share of the candidates."""
+        """Prompt and answer by their intervals; in between the chosen candidates."""
         if self._full:
             return super().planned(view, plan)
-        answer = "full" if self._refresh_answer else "partial"
-        interval, left = self.refresh_interval, view.steps_left
-        again = not self._dense or refreshes_within(view.step, interval, left)
-        prompt = reuse_kind(again) if self._dense or self._refresh_answer else "partial"
-        return prompt, answer, answer
+        answer = "full" if self._refresh_answer or self._takes_all else "partial"
+        if not self._dense and not self._refresh_answer:
+            return answer, answer, answer
+        left = view.steps_left
+        chosen_later = not self._dense and self.response_interval != 1 and left > 0
+        again = chosen_later or refreshes_within(view.step, self.refresh_interval, left)
+        return reuse_kind(again), answer, answer
 
     def facts(self) -> dict[str, list[float]]:
         """The share of rows recomputed in each layer between refreshes."""

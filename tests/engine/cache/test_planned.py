@@ -53,6 +53,11 @@ KNOBS = [
     ("dllm_cache", {"recompute_ratio": 0.0, "response_interval": None, "layer0_dense": False}),
     ("dllm_cache", {"recompute_ratio": 1.0}),
     ("spa_cache", {"refresh_interval": 6, "response_interval": 2, "warm_up": 1}),
+    ("spa_cache", {"budget": "uniform", "peak_ratio": 1.0, "refresh_interval": 6}),
+    ("spa_cache", {"budget": "uniform", "peak_ratio": 1.0, "refresh_interval": 6,
+                   "response_interval": 3, "kv_mode": "sparse"}),
+    ("d2_cache", {"rollout_p": 1.0}),
+    ("dare_kv", {"skip_first_layers": 3}),
 ]  # fmt: skip
 
 
