@@ -6,7 +6,8 @@ shown, after "Recomputed: " or "Not recomputed: "; the last should have no condi
 `when` holds conditions separated by spaces; a leading `!` negates one.
 
 - `first_step`, `first_layer`: the first step of the run, the first layer of the model.
-- `full`: the step's StepPlan has the kind `full`. `new_block`: the step is the first of a block.
+- `full`: the step's StepPlan has the kind `full`. `new_block`: the step is the run's first in its
+  block; the run may continue another one that had begun the block.
 - `prompt`, `block`, `rest`, `answer`: the region that the row belongs to; the answer is block and
   rest. `after_block`: the row comes after the current block.
 - `refresh`: the policy planned to recompute the row's whole region in this step;

@@ -143,7 +143,7 @@ def check_dare(said, trace, prompt):
 
 def check_blocks(said, trace, prompt):
     starts = trace.arrays()["block_step"] == 0
-    found = np.vectorize(lambda text: "starts in this step" in text)(said)
+    found = np.vectorize(lambda text: "first step of the run in block" in text)(said)
     assert np.array_equal(found, np.broadcast_to(starts[:, None, None], found.shape))
     assert re.search("last at step 1, next at step 9.$", said[3, 2, 4])
     assert re.search("last at step 25, not again in this run.$", said[30, 2, 4])

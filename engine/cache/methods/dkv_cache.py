@@ -30,12 +30,12 @@ class DkvCache(CachePolicy):
     summary = "Reuses a token's keys and values from one step after it is decoded."
     reasons = (
         Reason("this step is a reload, which recomputes every row; {times}", "full"),
-        Reason("the token that the row predicts was still masked before the last commit",
+        Reason("the row predicts no token that was known before the last commit",
                "!reused variant=decode"),
         Reason("the row predicts a token decoded next or a mask near it, or its token was "
                "decoded last", "!reused"),
-        Reason("the token that the row predicts is decoded, so the row is reused until the next "
-               "reload; {times}", "variant=decode"),
+        Reason("the token that the row predicts is known, so only reloads recompute the row; "
+               "{times}", "variant=decode"),
         Reason("the row predicts none of the next tokens and no mask near them; {times}"),
     )  # fmt: skip
     speedups = Speedups(capture_key=lambda policy: ())

@@ -13,11 +13,11 @@ from engine.core.reasons import Reason
 from engine.core.regions import refreshes_within, reuse_kind, window_kinds
 
 REASONS = (
-    Reason("block {block} starts in this step, and the first step of a block recomputes every row",
-           "full new_block"),
+    Reason("this is the first step of the run in block {block}, and such a step recomputes every "
+           "row", "full new_block"),
     Reason("every row is recomputed {every:refresh_interval} of a block, and this step is one of "
            "them", "full"),
-    Reason("the row belongs to a later block, and those are recomputed in every step",
+    Reason("the row comes after the current block, and those rows are recomputed in every step",
            "!reused after_block"),
     Reason("the row belongs to the current block, which is recomputed in every step", "!reused"),
 )  # fmt: skip

@@ -44,12 +44,12 @@ class FreeCache(CachePolicy):
                "!reused window= freeze=clean"),
         Reason("the row is not frozen: the rows from the block of the first mask on are "
                "recomputed in every step", "!reused window="),
-        Reason("the row is inside the window around the last revealed token", "!reused"),
-        Reason("the row is outside the window around the last revealed token; {times}",
-               "after_block"),
+        Reason("the row is inside the window around the first mask", "!reused"),
+        Reason("the row is outside the window around the first mask; {times}", "after_block"),
         Reason("FreeCache has frozen the row, because it is before the block of the first mask; "
                "{times}", "window="),
-        Reason("FreeCache has frozen the row, because the window has moved past it; {times}"),
+        Reason("FreeCache has frozen the row, because it is before the window around the first "
+               "mask; {times}"),
     )  # fmt: skip
     speedups = Speedups(may_wait=True, sliding_window=True, capture_key=lambda policy: ())
 

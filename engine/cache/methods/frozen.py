@@ -26,6 +26,8 @@ REASONS = (
            "block reused new_block"),
     Reason("the row belongs to the current block, whose rows are computed in every step",
            "block !reused"),
+    Reason("the row predicts the first token of the current block, which was still masked",
+           "!reused !new_block"),
     Reason("every token of its block is known now, and this forward gives the keys and values that "
            "stay", "!reused"),
     Reason("the row belongs to a later block, which no earlier row attends to; {times}",
@@ -138,7 +140,7 @@ class SubBlock(Frozen):
                "start and while the first position of the sub-block is masked", "block !reused"),
         *REASONS[2:],
         Reason("the row belongs to another sub-block, whose keys and values are those of the last "
-               "step that computed the whole block; {times}", "block reused"),
+               "step that computed it; {times}", "block reused"),
         Reason("the keys and values of finished blocks are final; {times}"),
     )  # fmt: skip
     speedups = Speedups(capture_key=lambda policy: policy.repeated_rows)

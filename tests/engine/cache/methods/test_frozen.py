@@ -113,6 +113,20 @@ def test_every_call_equals_a_whole_forward_over_the_canvas_cut_at_its_end(family
     assert tap.calls > 12
 
 
+@pytest.mark.parametrize("kind", [Frozen, SubBlock])
+def test_behind_the_first_step_of_a_block_one_row_before_it_enters(kind):
+    """The row that predicts the block's first token, as long as that is masked."""
+    model, before, entered = block_model_of("shifted-gqa"), -1, 0
+    for view, plan, *_ in tapped(model, make_spec(**SPEC), make_prompts(6), kind)[1]:
+        start = view.block.start
+        if view.block_index == before and plan.rows.start < start:
+            assert plan.rows.start == start - 1
+            assert view.masked_host[0, start]
+            entered += 1
+        before = view.block_index
+    assert entered
+
+
 class WithoutCommit(Frozen):
     """Keeps the keys and values of a block's last denoising step."""
 
@@ -268,7 +282,7 @@ def test_a_text_that_ends_is_filled_after_its_block():
 FULL_ONLY = [name for name, kind in policies().items() if kind.attention == ("full",)]
 
 
-@pytest.mark.parametrize("cache", [*FULL_ONLY, "dual+dare_o"])
+@pytest.mark.parametrize("cache", [*FULL_ONLY, "dual+dare_o", "none+dare_kv"])
 def test_caches_of_the_whole_canvas_are_refused_by_name(cache):
     with pytest.raises(ValueError, match=r"^cache: .*choose frozen"):
         check_model(make_spec(cache=cache, **SPEC), block_model_of("gqa").info)
