@@ -58,7 +58,7 @@ class Dare(CachePolicy):
     paper = "arXiv 2605.08134"
     stackable_on = ("none", "prefix", "dual", "freecache", "frozen")
     reasons = (
-        Reason("the first step has nothing to reuse", "first_step"),
+        Reason("the first step of a run has nothing to reuse", "first_step"),
         *(Reason("nothing is reused, because the reuse quantile is 0", f"qbar={zero}")
           for zero in ("0", "0.0")),
         Reason("nothing is reused in layer {layer}", "no:threshold"),

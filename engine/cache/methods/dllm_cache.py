@@ -48,6 +48,16 @@ def _selected(selector: str, change: str) -> tuple[Reason, Reason]:
     return Reason(change + among, f"recomputed {when}"), Reason(f"{change}not {among}", when)
 
 
+def _since_update(selector: str, site: str) -> tuple[Reason, Reason]:
+    """The same for a selector that compares with a row's last update, whose drift is not shown."""
+    among = (
+        f"among the {{share:ffn:answer}} of the answer whose {site.upper()} changed most in layer "
+        f"{{layer}} since their last update{TIMES}"
+    )
+    when = f"selector={selector} ref=last_update"
+    return Reason(f"the row is {among}", f"recomputed {when}"), Reason(f"it is not {among}", when)
+
+
 def _refreshed(policy: DllmCache) -> tuple[object, ...]:
     """The regions that the current step refreshes."""
     return policy._refresh_prompt, policy._refresh_answer
@@ -75,7 +85,7 @@ class DllmCache(CachePolicy):
     paper = "arXiv 2506.06295"
     summary = "Refreshes the prompt rarely, the answer often, and in between what changed most."
     reasons = (
-        Reason("the first step recomputes every row", "first_step"),
+        Reason("the first step of a run recomputes every row", "first_step"),
         Reason("the prompt is refreshed {every:prompt_interval}, and this step is one of them; "
                "{refreshes}", "prompt refresh"),
         Reason("layer 1 is recomputed for every row in every step",
@@ -94,6 +104,7 @@ class DllmCache(CachePolicy):
                "recomputed selector=random"),
         Reason("the row was not drawn at random among {share:ffn:answer} of the answer" + TIMES,
                "selector=random"),
+        *(reason for one in COMPARED_SITES.items() for reason in _since_update(*one)),
         *(reason for one in COMPARED.items() for reason in _selected(*one)),
     )  # fmt: skip
     speedups = Speedups(static_rows=True, capture_key=_refreshed)

@@ -38,7 +38,8 @@ class FreeCache(CachePolicy):
     paper = "arXiv 2505.21467"
     summary = "Computes the whole canvas once; rows before the current block are frozen."
     reasons = (
-        Reason("FreeCache computes the whole canvas once, in the first step", "first_step"),
+        Reason("FreeCache computes the whole canvas once, in the first step of a run",
+               "first_step"),
         Reason("the row is not frozen: the rows from the block of the first mask on are "
                "recomputed in every step, and those of a finished block once more",
                "!reused window= freeze=clean"),

@@ -90,7 +90,7 @@ class SpaCache(CachePolicy):
         "layer."
     )
     reasons = (
-        Reason("the first step recomputes every row", "first_step"),
+        Reason("the first step of a run recomputes every row", "first_step"),
         Reason("this step refreshes every row: it belongs to the warm-up, or a refresh is due"
                "[ {every:refresh_interval}]", "full !warm_up=0"),
         Reason("this step refreshes every row[, as is done {every:refresh_interval}]", "full"),
