@@ -24,7 +24,7 @@ MIN_CAPTURED_BLOCK = 16  # shorter blocks have too few steps of the same rows to
 REASONS = (
     Reason("this forward computes only rows before the current block; {times}",
            "block reused new_block"),
-    Reason("the row belongs to the current block, whose rows are computed in every step",
+    Reason("the row belongs to the current block, whose rows change with each of its tokens",
            "block !reused"),
     Reason("the row predicts the first token of the current block, which was still masked",
            "!reused !new_block"),
