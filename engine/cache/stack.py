@@ -28,8 +28,8 @@ from engine.config.blocks import BlockGrid
 class Stack(CachePolicy):
     """`base` chooses the rows that enter a step, `reuse` which of them each layer recomputes.
 
-    Its attention is that of `base`; on one that leaves the rows to the base class the stack is `reuse` alone, and its attention that of `reuse`. Raises ValueError if `reuse` cannot be
-    stacked on `base`.
+    Its attention is that of `base`; if `base` chooses no rows, the stack is `reuse` alone, and has
+    its attention. Raises ValueError if `reuse` cannot be stacked on `base`.
     """
 
     base: CachePolicy
