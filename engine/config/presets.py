@@ -52,6 +52,13 @@ class PresetFamily:
     curve: str = ""
     rank: int = 0
 
+    @property
+    def plain(self) -> PresetFamily:
+        """The same model without its unmasker and the knobs of that, at temperature 0."""
+        own = f"{self.common.get('unmasker')}."
+        kept = {k: v for k, v in self.common.items() if k != "unmasker" and not k.startswith(own)}
+        return PresetFamily(kept | {"temperature": 0.0}, self.template)
+
     def make(self, name: str, title: str, source: str, lengths: Lengths, **more: Any) -> Preset:
         """A preset of this model; in the names of `more`, two underscores stand for a dot."""
         dotted = {key.replace("__", "."): value for key, value in more.items()}
@@ -91,7 +98,7 @@ class PresetFamily:
         """Fast-dLLM: both caches with a threshold, and the dual cache with a factor."""
         where = "Fast-dLLM, defaults"
         factor: Fields = {"unmasker": "factor", "factor__factor": 1.0}
-        plain = PresetFamily(_without_unmasker(self.common), self.template)
+        plain = self.plain
         return (
             plain.make("fast-dual", "Fast-dLLM, dual cache, threshold 0.9", where, lengths,
                        cache="dual", **THRESHOLD),
@@ -111,7 +118,7 @@ class PresetFamily:
 
     def guided(self, lengths: Lengths, block: int, guider: str) -> Preset:
         """FlashDLM: FreeCache and a guider by the released rule; the guider is our choice."""
-        return PresetFamily(_without_unmasker(self.common), self.template).make(
+        return self.plain.make(
             "flashdlm", f"FlashDLM, guider {guider.rpartition('/')[2]}", "FlashDLM, released rule",
             lengths, cache="freecache", freecache__block=block, unmasker="guided",
             guided__guider=guider, guided__rule="rel", guided__k=2, guided__tau=0.5,
@@ -119,7 +126,7 @@ class PresetFamily:
 
     def vision(self) -> tuple[Preset, ...]:
         """LLaDA-V with Fast-dLLM's prefix cache and its factor rule, or without both."""
-        plain = PresetFamily(_without_unmasker(self.common), self.template)
+        plain = self.plain
         refreshed: Fields = {
             "cache": "prefix", "prefix__refresh_interval": 32, "unmasker": "factor",
             "factor__factor": 1.0, "stop": [EOT],
@@ -146,7 +153,7 @@ class PresetFamily:
         two layers nor in every second step; the dual cache stands for that of Fast-dLLM v2. The
         threshold of 0.9 is the default of Fast-dLLM.
         """
-        plain = PresetFamily(_without_unmasker(self.common), self.template)
+        plain = self.plain
         return (
             plain.make("dare-kv", "DARE-KV, prefix cache, threshold 0.9", where, lengths,
                        cache="prefix+dare_kv", **THRESHOLD),
@@ -191,13 +198,6 @@ def _slug(title: str) -> str:
     return title.lower().replace(" ", "-").replace(",", "")
 
 
-def _without_unmasker(common: Fields) -> dict[str, Any]:
-    """The common fields without the unmasker and its knobs, at temperature 0."""
-    own = f"{common.get('unmasker')}."
-    kept = {k: v for k, v in common.items() if k != "unmasker" and not k.startswith(own)}
-    return kept | {"temperature": 0.0}
-
-
 THRESHOLD: Fields = {"unmasker": "threshold", "threshold__threshold": 0.9}
 FAST_V2_RULE: Fields = {
     "unmasker": "fast_dllm_v2", "fast_dllm_v2__threshold": 0.9, "fast_dllm_v2__sub_block": 8,
@@ -217,21 +217,18 @@ LEAST = 0.0625  # min_update_ratio of the released scripts that set none
 
 _LLADA = PresetFamily(QUOTA | HALF, template=True, curve="llada", rank=128)
 _LLADA_1_5 = PresetFamily(QUOTA | HALF, template=True, curve="llada_1_5", rank=128)
-_LLADA_V = PresetFamily(QUOTA | HALF, template=True)
-_LLADA_BASE = PresetFamily(QUOTA | HALF, template=False)
+_LLADA_V = _LLADA_MOE = PresetFamily(QUOTA | HALF, template=True)
+_LLADA_BASE = _LLADA_MOE_BASE = PresetFamily(QUOTA | HALF, template=False)
 _DREAM = PresetFamily(ENTROPY | HALF, template=True, curve="dream", rank=32)
 _DREAM_BASE = PresetFamily(ENTROPY | HALF, template=False)
-_LLADA_MOE = PresetFamily(QUOTA | HALF, template=True)
-_LLADA_MOE_BASE = PresetFamily(QUOTA | HALF, template=False)
 _MMADA = PresetFamily(QUOTA | HALF | {"temperature": 1.0}, template=True)
-_LLADA2 = PresetFamily(HALF | {"temperature": 0.0}, template=True)
+_LLADA2 = _FAST_V2 = PresetFamily(HALF | {"temperature": 0.0}, template=True)
 _LLADA2_RULE: Fields = {"unmasker": "dynamic", "dynamic__threshold": 0.95}
 _TINY_LLADA = PresetFamily(QUOTA | FULL, template=True)
 _TINY_BLOCK = PresetFamily(FULL | {"temperature": 0.0}, template=True)
 _TINY_DREAM = PresetFamily(ENTROPY | FULL | {"temperature": 0.0, "dream.top_p": 1.0}, template=True)
 
 _SDAR = PresetFamily(HALF | {"temperature": 1.0}, template=True)
-_FAST_V2 = PresetFamily(HALF | {"temperature": 0.0}, template=True)
 _SDAR_TEXT, _FAST_V2_TEXT = Lengths(256, 4, 256), Lengths(256, 32, 256)
 
 _LLADA_DEMO = Lengths(128, 32, 128)
@@ -299,9 +296,8 @@ LLADA_BASE = (
 )  # fmt: skip
 LLADA_MOE_INSTRUCT = (
     _LLADA_MOE.make("demo", "LLaDA's demo", "LLaDA, generate.py", _LLADA_DEMO),
-    PresetFamily(HALF | {"temperature": 0.0}, template=True).make(
-        "dinfer", "dInfer, threshold 0.9, blocks of 32", "dInfer, defaults", BLOCKS_32, **THRESHOLD
-    ),
+    _LLADA_MOE.plain.make("dinfer", "dInfer, threshold 0.9, blocks of 32",
+                          "dInfer, defaults", BLOCKS_32, **THRESHOLD),
     *_LLADA_MOE.fast(BLOCKS_32), *_LLADA_MOE.dare(BLOCKS_32),
 )  # fmt: skip
 LLADA_MOE_BASE = (
