@@ -46,7 +46,8 @@ def read_lens(
 
     At most MAX_LOGITS logits are in memory at a time.
     """
-    final = _best(adapter, *exact.layers[-1])[0]
+    h, known = exact.layers[-1]
+    final = _read(adapter, h, known, torch.zeros_like(known))[0]
     passes = [[_read(adapter, *layer, final) for layer in one.layers] for one in (own, exact)]
     ids, probs, token_probs = (
         torch.stack([torch.stack([layer[i] for layer in one]) for one in passes]).cpu().numpy()
@@ -58,11 +59,6 @@ def read_lens(
 def rows_at_a_time(vocab: int) -> int:
     """How many rows of logits over so many tokens are computed at a time."""
     return max(MAX_LOGITS // vocab, 1)
-
-
-def _best(adapter: ModelAdapter, h: Tensor, known: Tensor) -> tuple[Tensor, ...]:
-    """`_read` without the probability of another token."""
-    return _read(adapter, h, known, torch.zeros_like(known, dtype=torch.long))
 
 
 def _read(adapter: ModelAdapter, h: Tensor, known: Tensor, token: Tensor) -> tuple[Tensor, ...]:

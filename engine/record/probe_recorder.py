@@ -17,7 +17,7 @@ from engine.cache.store import ActivationStore
 from engine.config.narrowing import Narrowing
 from engine.core.device import upload
 from engine.core.drift_codes import NOT_EVALUATED
-from engine.core.events import SITES, LogitLens, ProbeStep, Recording, Similarity
+from engine.core.events import SITES, ProbeStep, Recording, Similarity
 from engine.core.rows import Rows, to_mask
 from engine.models.base import ModelAdapter
 from engine.models.ops import upcast
@@ -100,13 +100,17 @@ class ProbeRecorder(LayerRecorder):
         found, expected = (upcast(z[0, : len(real)][real]) for z in (logits_used, expected))
         tv = (found.softmax(-1) - expected.softmax(-1)).abs().sum(-1) / 2
         top = torch.stack((found.argmax(-1), expected.argmax(-1)), -1)
+        lens = None
+        if self._hidden is not None and hidden is not None:
+            positions = self._lens_positions(view.run)
+            lens = read_lens(self._hooks.inner, self._hidden, hidden, positions)
         probe = ProbeStep(
             error=np.ascontiguousarray(error.transpose(1, 0, 2)),
             moved=np.ascontiguousarray(moved.transpose(1, 0, 2)),
             positions=recording.positions,
             tv=tv.clamp_max(1).float().cpu().numpy(),
             top=top.cpu().numpy().astype(np.int32),
-            lens=self._lens(view, self._hidden, hidden),
+            lens=lens,
             expert_changes=self._probed_experts(experts, participating[SITES.index("ffn")]),
         )
         self.observe = self._hidden = None
@@ -146,15 +150,6 @@ class ProbeRecorder(LayerRecorder):
             return None
         rows = np.maximum(positions - run.info.logit_shift, 0).astype(np.int64)
         return HiddenStates(upload(rows, self._hooks.device), run.length)
-
-    def _lens(
-        self, view: StepView, own: HiddenStates | None, exact: HiddenStates | None
-    ) -> LogitLens | None:
-        """The lens of the step, from the hidden states of both passes."""
-        assert self._hooks is not None
-        if own is None or exact is None:
-            return None
-        return read_lens(self._hooks.inner, own, exact, self._lens_positions(view.run))
 
     def _exact(
         self,

@@ -174,7 +174,7 @@ class Trace:
 
     def shared(self, size: int) -> int:
         """The positions of the first block that hold tokens of the prompt, for blocks of `size`."""
-        return int(self.arrays()["prompt_mask"].sum()) % size if self.block_causal else 0
+        return self.prompt_length % size if self.block_causal else 0
 
     def canvas_at(self, step: int) -> np.ndarray:
         """Token ids [T] before step `step`; `canvas_at(steps)` is the final canvas."""
@@ -216,9 +216,8 @@ class Trace:
 
         Raises ValueError if the run's block length is unknown.
         """
-        arrays, shift = self.arrays(), self.region_shift
-        prompt, length = int(arrays["prompt_mask"].sum()), len(arrays["canvas"])
-        first, size = self._grid()
+        arrays, prompt, shift = self.arrays(), self.prompt_length, self.region_shift
+        length, (first, size) = len(arrays["canvas"]), self._grid()
         starts = [first + size * int(index) for index in arrays["block"][steps]]
         found = np.empty((len(starts), len(REGIONS), length), bool)
         for rows, low in zip(found, starts, strict=True):  # in place: all may have 200 MB
@@ -227,11 +226,10 @@ class Trace:
 
     def _grid(self) -> tuple[int, int]:
         """The first row of the first block, and the rows of a block."""
-        arrays, size = self.arrays(), self.meta["spec"].get("block_length")
+        prompt, size = self.prompt_length, self.meta["spec"].get("block_length")
         if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
             raise ValueError("trace: meta.spec.block_length is missing")
-        prompt = int(arrays["prompt_mask"].sum())
-        answer = len(arrays["canvas"]) - prompt
+        answer = len(self._arrays["canvas"]) - prompt
         return BlockGrid.of(prompt, answer, size, self.block_causal).start, size
 
     def to_bytes(self, limit: int = MAX_BYTES) -> bytes:

@@ -226,7 +226,7 @@ def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict
         became = int(ids[position])
         choice = trace.guider_pieces.get(int(arrays["guider_top"][spelt[row, 0]]), b"")
         wins += became not in stopped and trace.pieces[became] == choice
-        place = position - arrays["prompt_mask"].sum() + 1
+        place = position - trace.prompt_length + 1
         cases.append(f"token {place}, {_quoted(trace, drafted)} became {_quoted(trace, became)}")
     if number(given) == wins:
         return True, (
