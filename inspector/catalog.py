@@ -22,8 +22,8 @@ class Catalog:
         self.any_model: bool = catalog["any_model"]
         self.trace_bytes: int = catalog["trace_bytes"]  # the largest trace file
         self.image_bytes: int = catalog["image_limits"]["file_bytes"]  # the largest image file
-        self.guiders: list[str] = list(catalog.get("guiders", ()))
-        titles = catalog.get("device_titles", {})
+        self.guiders: list[str] = list(catalog["guiders"])
+        titles = catalog["device_titles"]
         self.devices: list[str] = list(catalog["devices"])
         self.device_choices = [
             (f"{name} · {titles[name]}" if name in titles else name, name) for name in self.devices

@@ -81,9 +81,8 @@ def _views(
 
 def _takes_long(name: str, trace: Trace, room: int) -> bool:
     """Whether a view is not worth its making: minutes of packing, or of counting in layers."""
-    if _packed_bytes(name, trace) > MOST_PACKED * room:
-        return True
-    return name in BY_LAYER and trace.layers > MOST_LAYERS
+    many_layers = name in BY_LAYER and trace.layers > MOST_LAYERS
+    return many_layers or _packed_bytes(name, trace) > MOST_PACKED * room
 
 
 def _packed_bytes(name: str, trace: Trace) -> int:
