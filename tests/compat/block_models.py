@@ -9,19 +9,17 @@ first one, `generate` leaves at once when no mask precedes one in the block, and
 from __future__ import annotations
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.cache.base import StepView
 from engine.core.events import StepEvent
 from engine.generate.job import Job
-from engine.generate.loop import Denoiser
 from engine.generate.step_state import PendingStep
-from engine.models.flops import FlopCounter
 from engine.unmask.base import Candidates
+from tests.compat.loops import IdlingDenoiser
 
 
-class ReleasedLoop(Denoiser):
+class ReleasedLoop(IdlingDenoiser):
     """A run of one sequence that may end before its canvas does; `stop_id` is the only stop token.
 
     `ended_at` is the length of the returned text, None for the whole canvas.
@@ -48,16 +46,6 @@ class ReleasedLoop(Denoiser):
         """Whether a step has left its block without masks."""
         return step.view.fills is None and not self.masked[0, step.view.block].any()
 
-    @torch.inference_mode()
-    def commit_call(self, block: slice, block_index: int) -> None:
-        """Compute the final keys and values of a block that no other follows."""
-        after = slice(block.stop, block.stop + self.run.block_length)
-        view = self._view(after, block_index + 1, 0, block)
-        self._forward(
-            self.branches[0], view, self.canvas, self.job.recorder, FlopCounter(self.run.info)
-        )
-        self.step_index += 1
-
 
 class SdarLoop(ReleasedLoop):
     """SDAR's `block_diffusion_generate`, with the likeliest token in place of each draw.
@@ -75,7 +63,8 @@ class SdarLoop(ReleasedLoop):
         if self.finishes(step):
             stopped = self.stops(slice(self.run.prompt_length, self.run.length)).any()
             if stopped or view.block.stop == self.run.length:
-                self.commit_call(view.block, view.block_index)
+                after = slice(view.block.stop, view.block.stop + self.run.block_length)
+                self.idle(after, view.block_index + 1, 0, view.block)
                 self.ended = True
         return event
 

@@ -14,18 +14,17 @@ from engine.core.events import StepEvent
 from engine.generate.capture.forwards import CapturedForwards
 from engine.generate.guidance import GuidanceBranch
 from engine.generate.job import Job
-from engine.generate.loop import Denoiser
 from engine.generate.step_state import PendingStep
-from engine.models.flops import FlopCounter
 from engine.unmask.methods.dream import Dream
 from engine.unmask.schedule import BlockProgress, DreamSchedule
 from tests.compat.freecache import ShiftedAdapter, ShiftedStore
+from tests.compat.loops import IdlingDenoiser
 
 # (ids [T], masked [T], last committed position) -> positions [T] that become ends of text.
 EndOfText = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
-class ReleasedDenoiser(Denoiser):
+class ReleasedDenoiser(IdlingDenoiser):
     """A run of one sequence that takes every step of every block and ends as `end_of_text` says.
 
     A step of a block without masks commits nothing; with an end-of-text rule, no step follows once
@@ -46,7 +45,7 @@ class ReleasedDenoiser(Denoiser):
         if not self.masks_left(view.block).any():
             for block_step in range(view.block_step + 1, self._steps):
                 if self._end_of_text is None or self.masked.any():
-                    self._idle(view.block, view.block_index, block_step)
+                    self.idle(view.block, view.block_index, block_step)
         return event
 
     def _ended(self, event: StepEvent) -> StepEvent:
@@ -55,12 +54,6 @@ class ReleasedDenoiser(Denoiser):
         filled = np.flatnonzero(mask & self.masked[0]).astype(np.int32)
         self._canvas.fill(mask[None], self.run.info.eos_id)
         return replace(event, positions=np.append(event.positions, filled))
-
-    @torch.inference_mode()
-    def _idle(self, block: slice, block_index: int, block_step: int) -> None:
-        view, counter = self._view(block, block_index, block_step), FlopCounter(self.run.info)
-        self._forward(self.branches[0], view, self.canvas, self.job.recorder, counter)
-        self.step_index += 1
 
     def _branch(self, index: int) -> GuidanceBranch:
         job, branch, run = self.job, super()._branch(index), self.run

@@ -24,31 +24,26 @@ from engine.models.flops import FlopCounter
 from engine.record.recorder import Recorder
 
 
-class IdleCallDenoiser(Denoiser):
-    """Fast-dLLM's cached loops run a cached forward even in a block that the full one finished.
+class IdlingDenoiser(Denoiser):
+    """A loop that also makes calls which commit nothing."""
 
-    `idle_calls` are the numbers of such forwards; they commit nothing.
-    """
+    @torch.inference_mode()
+    def idle(self, *view: Any) -> None:
+        """Make such a call, of the step that `_view` describes by these arguments."""
+        counter = FlopCounter(self.run.info)
+        self._forward(self.branches[0], self._view(*view), self.canvas, self.job.recorder, counter)
+        self.step_index += 1
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self.idle_calls: list[int] = []
+
+class IdleCallDenoiser(IdlingDenoiser):
+    """Fast-dLLM's cached loops run a cached forward even in a block that the full one finished."""
 
     def finalize(self, step: PendingStep) -> StepEvent:
         """Finalize a step and run the idle forward after the first one of a block."""
         event, view = super().finalize(step), step.view
         if view.block_step == 0 and not self.masks_left(view.block).any():
-            self._idle(view.block, view.block_index)
+            self.idle(view.block, view.block_index, 1)
         return event
-
-    @torch.inference_mode()
-    def _idle(self, block: slice, block_index: int) -> None:
-        view = self._view(block, block_index, 1)
-        self._forward(
-            self.branches[0], view, self.canvas, self.job.recorder, FlopCounter(self.run.info)
-        )
-        self.idle_calls.append(self.step_index)
-        self.step_index += 1
 
 
 class CappedDenoiser(Denoiser):
