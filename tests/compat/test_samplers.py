@@ -10,7 +10,7 @@ import torch
 from engine.core.rows import to_mask
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
-from tests.conformance import experts, mmada, samplers
+from tests.conformance import samplers
 from tests.conformance.cases import FOLDERS, Case, read_cases
 from tests.conformance.runs import Decoded, decode
 from tests.support.micro import MASK, model_of
@@ -245,8 +245,7 @@ def test_models_with_lladas_loop_take_every_step(name):
     folder = next(one for one in FOLDERS if (one / f"{name}.npz").exists())
     entry = next(one.entry for one in read_cases(folder) if one.id == name)
     case = Case({**entry, "settings": entry["settings"] | {"steps": 40}}, folder)
-    setup = mmada.setup(case) if "mmada" in name else experts.setup(case)
-    found = decode(setup, case.prompt, Recorder())
+    found = decode(samplers.plain_setup(case), case.prompt, Recorder())
     assert found.state.step_index == 40
     assert sorted(found.order.tolist()) == list(range(32))
 

@@ -18,11 +18,10 @@ from tests.conformance import (
     guided,
     guider_calls,
     llada_v,
-    mmada,
     samplers,
 )
 from tests.conformance.cases import Case, UnknownCaseError
-from tests.conformance.recorders import Arrays, ObservedRecorder, ShippedRecorder
+from tests.conformance.recorders import Arrays, ObservedRecorder, ShippedRecorder, wide
 from tests.conformance.runs import CapturerOf, Decoded, Setup, decode
 
 
@@ -70,7 +69,7 @@ GUIDED = Kind(
     guided.released_setup, guided.shipped_setup, flashdlm.FlashRecorder, guider_calls.differences,
     flashdlm.tolerance, guided.ARRAYS, guider_calls.sound_steps, guider_calls.shipped_differences,
 )  # fmt: skip
-EXPERTS = Kind(
+LLADA2 = Kind(
     experts.setup, experts.setup, ObservedRecorder, experts.differences, samplers.tolerance,
     block_models.ARRAYS,
 )  # fmt: skip
@@ -83,21 +82,17 @@ FORWARDS = {  # the tolerances of single forwards, by method
     "lladamoe_forward": (3e-3, 0.0), "llada2_forward": (3e-3, 0.0),
     "mmada_forward": (3e-3, 0.0),
 }  # fmt: skip
-MMADA = Kind(
-    mmada.setup,
-    mmada.setup,
-    ObservedRecorder,
-    block_models.whole_call_differences,
-    samplers.tolerance,
-    block_models.ARRAYS,
-)
+PLAIN = Kind(
+    samplers.plain_setup, samplers.plain_setup, ObservedRecorder,
+    block_models.whole_call_differences, samplers.tolerance, block_models.ARRAYS,
+)  # fmt: skip
 KINDS = {
     **dict.fromkeys(block_models.SETTINGS, BLOCKS),
     **dict.fromkeys(samplers.SETTINGS, SAMPLER),
     **dict.fromkeys(flashdlm.SETTINGS, FREE),
     "flashdlm_guided": GUIDED,
-    **dict.fromkeys(experts.SETTINGS, EXPERTS),
-    "mmada_decode": MMADA,
+    "llada2_decode": LLADA2,
+    **dict.fromkeys(("lladamoe_decode", "mmada_decode"), PLAIN),
 }
 
 
@@ -150,7 +145,7 @@ def compare(case: Case, capturer_of: CapturerOf = make_capturer) -> Outcome:
     capturer = capturer_of(setup.adapter, setup.run_guider is not None)
     found = decode(setup, case.prompt, shipped, capturer, None if sound == steps else sound)
     others = [*_run_differences(case, found, sound), *kind.shipped_differences(case, found.events)]
-    others += _wide(shipped.logits.error(rtol), atol)
+    others += wide(shipped.logits.error(rtol), atol)
     if sound and not shipped.logits.compared:
         others.append("no logits were compared")
     return Outcome(
@@ -178,7 +173,7 @@ def observed_differences(case: Case, found: Decoded, recorder: ObservedRecorder)
     if recorder.logits.compared != len(recorder.logits):
         count = f"{recorder.logits.compared} of {len(recorder.logits)}"
         differences.append(f"{count} logits rows were computed")
-    return [*differences, *_wide(recorder.logits.error(rtol), atol)]
+    return [*differences, *wide(recorder.logits.error(rtol), atol)]
 
 
 def _compare_forward(case: Case, atol: float, rtol: float) -> Outcome:
@@ -186,10 +181,10 @@ def _compare_forward(case: Case, atol: float, rtol: float) -> Outcome:
     whole, alone, size = forwards.gaps(case)
     found = [
         *experts.router_differences(case),
-        *_wide(float((whole - rtol * size).max()), atol),
-        *(f"as shipped: {one}" for one in _wide(float((alone - rtol * size).max()), atol)),
+        *wide(float((whole - rtol * size).max()), atol),
+        *(f"as shipped: {one}" for one in wide(float((alone - rtol * size).max()), atol)),
     ]
-    unread = sorted(set(case.arrays) - forwards.ARRAYS - experts.ROUTER_ARRAYS)
+    unread = sorted(set(case.arrays) - block_models.ARRAYS - experts.ROUTER_ARRAYS)
     rows = len(case.arrays["logit_pos"])
     return Outcome(found, float(whole.max()), float(alone.max()), rows, 1, 1, unread)
 
@@ -212,7 +207,3 @@ def _run_differences(case: Case, found: Decoded, sound: int | None = None) -> It
         yield f"nfe {found.state.step_index}, recorded {nfe}"
     if not np.array_equal(order, recorded):
         yield f"unmask_call differs at {int((order != recorded).sum())} positions"
-
-
-def _wide(error: float, atol: float) -> list[str]:
-    return [] if error <= atol else [f"logits differ by {error:.3g}"]

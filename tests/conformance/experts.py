@@ -1,4 +1,4 @@
-"""How the engine computes and decodes the cases of LLaDA-MoE and LLaDA2.0, models with experts."""
+"""How the engine decodes the cases of LLaDA2.0, and the routers of models with experts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.models.base import ModelAdapter
 from tests.compat.block_models import Llada2Loop
-from tests.compat.loops import denoiser_of_every_step
 from tests.conformance import samplers
 from tests.conformance.block_models import whole_call_differences
 from tests.conformance.cases import Case
@@ -29,26 +28,13 @@ from tests.conformance.runs import Decoded, Setup
 
 # Measured over the recorded forwards on an AMD EPYC with one thread: 1.4e-5 of logits up to 15.
 ROUTER_ATOL = 1.4e-4
-SETTINGS: dict[str, dict[str, tuple[Any, ...] | None]] = {
-    "lladamoe_decode": {
-        "gen_length": None, "block_length": None, "steps": None, "cfg_scale": None,
-        "attention_mask": ("ones",),
-    },
-    "llada2_decode": {
-        "gen_length": None, "block_length": None, "steps": None, "threshold": None,
-        "stop_token": None,
-    },
-}  # fmt: skip
+SETTINGS: dict[str, Any] = samplers.LENGTHS | {"threshold": None, "stop_token": None}
 ROUTER_ARRAYS = frozenset(("x_router_layer", "x_router_logits"))
 
 
 def setup(case: Case) -> Setup:
-    """What decodes a case: LLaDA's loop, or LLaDA2's in blocks, both without a cache."""
-    case.check_settings(SETTINGS[case.method])
-    if case.method == "lladamoe_decode":
-        spec = samplers.spec_of(case)
-        return Setup(case.load_adapter(), spec, partial(make_policy, spec),
-                     partial(make_unmasker, spec), denoiser_of_every_step(spec))  # fmt: skip
+    """What decodes a case of LLaDA2.0: its loop in blocks, without a cache."""
+    case.check_settings(SETTINGS)
     settings, canvas = case.settings, int(case.arrays["canvas"])
     block = settings["block_length"]
     length = -(-settings["gen_length"] // block) * block
@@ -70,9 +56,9 @@ def setup(case: Case) -> Setup:
 def differences(case: Case, found: Decoded, recorder: ObservedRecorder) -> Iterator[str]:
     """Differences in the canvas, the kinds of calls, the positions fed and where the text ends."""
     yield from whole_call_differences(case, found, recorder)
-    ended = getattr(found.state, "ended_at", None)
-    if ended is not None and ended != len(case.arrays["final_ids"]):
-        yield f"the text ends at {ended}"
+    state: Any = found.state
+    if state.ended_at != len(case.arrays["final_ids"]):
+        yield f"the text ends at {state.ended_at}"
 
 
 class RouterTap:

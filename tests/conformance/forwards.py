@@ -14,10 +14,6 @@ from engine.models.base import ModelAdapter
 from tests.conformance.cases import Case
 
 SETTINGS: dict[str, tuple[object, ...] | None] = {"masked": None, "block_length": None}
-ARRAYS = frozenset((
-    "prompt", "nfe", "canvas", "call_kind", "in_pos_mask", "out_rows", "logit_call", "logit_pos",
-    "logits", "final_ids", "unmask_call",
-))  # fmt: skip
 
 
 def gaps(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ from engine.vision.picture import Picture
 from engine.vision.prompt import PlacedImage, expanded, ids_with_placeholders, placed_images
 from tests.compat.llada_v import LastRankFactor, ListedStops, without_newline
 from tests.conformance.cases import Case, UnknownCaseError
-from tests.conformance.recorders import ObservedRecorder, RecordedLogits, ShippedRecorder
+from tests.conformance.recorders import ObservedRecorder, RecordedLogits, ShippedRecorder, wide
 from tests.conformance.runs import CapturerOf, Decoded, Setup, decode
 
 METHODS = ("llada_v_vanilla", "llada_v_fast", "llada_v_dllmcache")
@@ -208,13 +208,13 @@ def compare(case: Case, capturer_of: CapturerOf) -> tuple[Any, ...]:
     differences += run_differences(loaded, found, case.arrays, observed.fed)
     if observed.logits.compared != len(observed.logits):
         differences.append(f"{observed.logits.compared} of {len(observed.logits)} logits rows")
-    differences += _wide("logits", observed.logits.error(), ATOL)
+    differences += wide(observed.logits.error(), ATOL)
 
     setup = loaded.setup(released=False)
     own, steps, sound = paper_arrays(case.arrays), int(case.arrays["nfe"]), sound_steps(case)
     shipped.logits = RecordedLogits(case.arrays, sound)
     found = decode(setup, loaded.prompt, shipped, capturer_of(setup.adapter, False))
-    others = [*run_differences(loaded, found, own), *_wide("logits", shipped.logits.error(), ATOL)]
+    others = [*run_differences(loaded, found, own), *wide(shipped.logits.error(), ATOL)]
     if not shipped.logits.compared:
         others.append("no logits were compared")
     differences += [f"as shipped: {one}" for one in others]
@@ -330,7 +330,3 @@ def _embedded(loaded: LoadedCase) -> np.ndarray:
 def _far(name: str, found: np.ndarray, recorded: np.ndarray, atol: float) -> Iterator[str]:
     if not np.allclose(found, recorded, rtol=0, atol=atol, equal_nan=True):
         yield f"{name} differ by {np.nanmax(np.abs(found - recorded)):.3g}"
-
-
-def _wide(name: str, error: float, atol: float) -> list[str]:
-    return [] if error <= atol else [f"{name} differ by {error:.3g}"]

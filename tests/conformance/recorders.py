@@ -62,6 +62,11 @@ class RecordedLogits:
         self._gaps.append((np.abs(logits.cpu().numpy() - expected), np.abs(expected)))
 
 
+def wide(error: float, atol: float) -> list[str]:
+    """The difference of logits, if it is wider than the tolerance or NaN."""
+    return [] if error <= atol else [f"logits differ by {error:.3g}"]
+
+
 class RecordedSets:
     """The recorded row selections of a run by call and layer; unstable ones are not compared."""
 

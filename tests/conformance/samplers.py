@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,15 @@ def setup(case: Case) -> Setup:
         make_unmasker=lambda: _unmasker(case, spec),
         make_denoiser=_loop(case.method, spec),
     )
+
+
+def plain_setup(case: Case) -> Setup:
+    """What decodes a case of LLaDA's loop without a cache; ids of images may be in an answer."""
+    case.check_settings(LENGTHS | SETTINGS["llada_vanilla"])
+    spec, adapter = spec_of(case), case.load_adapter()
+    adapter.info = replace(adapter.info, text_only=False)  # as in the recorded runs of MMaDA
+    return Setup(adapter, spec, partial(make_policy, spec), partial(make_unmasker, spec),
+                 denoiser_of_every_step(spec))  # fmt: skip
 
 
 def spec_of(case: Case) -> RunSpec:
