@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from engine.catalog import describe, policies, unmaskers
 from engine.config.knobs import describe_fields
 from engine.config.spec import RunSpec
+from tests.support.browser import PROMPT
 
-PROMPT = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
 FIELDS = tuple(f.name for f in dataclasses.fields(RunSpec))
 METHODS = policies() | unmaskers()
 KNOBS = tuple(f"{n}.{row['name']}" for n, cls in METHODS.items() for row in describe_fields(cls))

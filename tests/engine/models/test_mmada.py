@@ -23,8 +23,8 @@ from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from engine.unmask.proposals import exclude_non_text, propose
 from tests.conformance.cases import GOLDENS, read_cases
-from tests.conformance.mmada import setup
 from tests.conformance.runs import decode
+from tests.conformance.samplers import plain_setup
 from tests.engine.cache.test_forward import full
 from tests.support.micro import TWO_BLOCKS, configure, full_policies
 from tests.support.mmada import TEXT, write_mmada
@@ -72,7 +72,7 @@ def test_logits_of_text_equal_those_of_llada_with_the_same_trunk():
 @pytest.mark.parametrize("name", [name for name in CASES if "text" in name])
 def test_image_codes_are_never_proposed_unless_asked(name):
     """In the recorded runs they are: the authors' sampler keeps nothing out."""
-    case, released = CASES[name], setup(CASES[name])
+    case, released = CASES[name], plain_setup(CASES[name])
     assert (case.arrays["final_ids"] >= 448).any()
     adapter = case.load_adapter()
     assert adapter.info.text_only
