@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.models.base import ModelAdapter
+from tests.support.reference import norm, reference_dense, reference_rotation
 
 
 class PlainModel:
@@ -27,15 +28,15 @@ class PlainModel:
 
     def normed(self, layer: int, x: Tensor) -> Tensor:
         """What the projections of a layer read."""
-        return _norm(x, self._model.block(layer).attn_norm.weight)
+        return norm(x, self._model.block(layer).attn_norm.weight)
 
     def q(self, layer: int, x: Tensor, rows: Tensor) -> Tensor:
         """Queries [n, H, dh]."""
-        return _rotated(self._projected(layer, x, 0), rows)
+        return reference_rotation(self._projected(layer, x, 0), rows[:, None])
 
     def k(self, layer: int, x: Tensor, rows: Tensor) -> Tensor:
         """Keys [n, Hkv, dh]."""
-        return _rotated(self._projected(layer, x, 1), rows)
+        return reference_rotation(self._projected(layer, x, 1), rows[:, None])
 
     def v(self, layer: int, x: Tensor) -> Tensor:
         """Values [n, Hkv, dh]."""
@@ -56,13 +57,11 @@ class PlainModel:
     def feed_forward(self, layer: int, h: Tensor) -> Tensor:
         """The feed-forward branch [n, D]."""
         block = self._model.block(layer)
-        network, x = block.feed_forward, _norm(h, block.ff_norm.weight)
-        gate, up = (x @ network.gate_up.weight.T).chunk(2, -1)
-        return (gate * torch.sigmoid(gate) * up) @ network.down.weight.T
+        return reference_dense(block.feed_forward, norm(h, block.ff_norm.weight))
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits [n, V], none for the mask."""
-        z = _norm(x, self._model.norm.weight) @ self._model.head.weight.T
+        z = norm(x, self._model.norm.weight) @ self._model.head.weight.T
         z[:, self.info.mask_id] = -torch.inf
         return z
 
@@ -134,18 +133,3 @@ def best(z: Tensor) -> tuple[float, int]:
     """The largest probability of logits [V] and its token."""
     confidence, token = z.softmax(-1).max(-1)
     return float(confidence), int(token)
-
-
-def _norm(x: Tensor, weight: Tensor) -> Tensor:
-    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
-
-
-def _rotated(x: Tensor, rows: Tensor, theta: float = 1e4) -> Tensor:
-    """Rotate [n, H, dh] by position; pairs (j, j + dh / 2) are complex numbers."""
-    half = x.shape[-1] // 2
-    angle = rows[:, None].to(x.dtype) * theta ** (-torch.arange(half, dtype=x.dtype) / half)
-    z = (
-        torch.complex(x[..., :half], x[..., half:])
-        * torch.polar(torch.ones_like(angle), angle)[:, None]
-    )
-    return torch.cat((z.real, z.imag), -1)

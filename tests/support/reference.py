@@ -12,7 +12,7 @@ def reference_logits(model, canvas, pad_mask=None) -> torch.Tensor:
 
 def reference_lens(model, x) -> torch.Tensor:
     """Logits [B, T, V] of hidden states [B, T, D]."""
-    return _norm(x, model.norm.weight) @ model.head.weight.T
+    return norm(x, model.norm.weight) @ model.head.weight.T
 
 
 def reference_hidden(model, canvas, pad_mask=None) -> list[torch.Tensor]:
@@ -20,15 +20,15 @@ def reference_hidden(model, canvas, pad_mask=None) -> list[torch.Tensor]:
     info, x, found = model.info, model.embedding.weight[canvas], []
     for layer in range(info.layers):
         block = model.block(layer)
-        x = x + _reference_attention(info, block, _norm(x, block.attn_norm.weight), pad_mask)
+        x = x + _reference_attention(info, block, norm(x, block.attn_norm.weight), pad_mask)
         experts = info.experts_of(layer)
-        feed_forward = _reference_dense if experts is None else reference_experts
-        x = x + feed_forward(block.feed_forward, _norm(x, block.ff_norm.weight))
+        feed_forward = reference_dense if experts is None else reference_experts
+        x = x + feed_forward(block.feed_forward, norm(x, block.ff_norm.weight))
         found.append(x)
     return found
 
 
-def _reference_dense(network, x):
+def reference_dense(network, x):
     return _gated(x, network.gate_up.weight, network.down.weight)
 
 
@@ -62,10 +62,10 @@ def _reference_row(network, row):
         if e in chosen:
             gate_up, down = network.gate_up.weight[e], network.down.weight[e]
             out = out + weights[e] * _gated(row, gate_up, down)
-    return out if network.shared is None else out + _reference_dense(network.shared, row)
+    return out if network.shared is None else out + reference_dense(network.shared, row)
 
 
-def _norm(x, weight):
+def norm(x, weight):
     return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
 
 
@@ -74,7 +74,7 @@ def _reference_attention(info, block, x, pad_mask):
     q, k, v = y.split([info.n_heads * info.head_dim, info.d_kv, info.d_kv], -1)
     q, k, v = (t.unflatten(-1, (-1, info.head_dim)).transpose(1, 2) for t in (q, k, v))
     if info.qk_norm:
-        q, k = _norm(q, block.q_norm.weight), _norm(k, block.k_norm.weight)
+        q, k = norm(q, block.q_norm.weight), norm(k, block.k_norm.weight)
     q, k = (
         torch.cat((reference_rotation(t[..., : info.rotary_dim]), t[..., info.rotary_dim :]), -1)
         for t in (q, k)
@@ -89,11 +89,9 @@ def _reference_attention(info, block, x, pad_mask):
     return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2) @ block.out.weight.T
 
 
-def reference_rotation(x, theta=1e4):
-    """Rotate [B, H, T, dh] by position; pairs (j, j + dh / 2) are complex numbers."""
-    half = x.shape[-1] // 2
-    angle = torch.arange(x.shape[2], dtype=x.dtype)[:, None] * theta ** (
-        -torch.arange(half, dtype=x.dtype) / half
-    )
+def reference_rotation(x, rows=None):
+    """Rotate [..., T, dh] by position, or by `rows`; pairs (j, j + dh / 2) are complex numbers."""
+    rows, half = torch.arange(x.shape[-2]) if rows is None else rows, x.shape[-1] // 2
+    angle = rows[..., None] * 1e4 ** (-torch.arange(half, dtype=x.dtype) / half)
     z = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angle), angle)
     return torch.cat((z.real, z.imag), -1)
