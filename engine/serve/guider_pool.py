@@ -282,7 +282,8 @@ class GuiderPool:
         run, dtype = _decoder_run_bytes(spec, tokens, folder), dtype_of(spec)
         if _key(spec, folder) in self._loaded:
             return run
-        return needed_bytes(_decoder_info(folder), dtype, spec.device, run)
+        main = main_device(spec.device, free_bytes())  # it is not spread over devices
+        return needed_bytes(_decoder_info(folder), dtype, main, run)
 
     def fetch_decoder(
         self, spec: RunSpec, free: Callable[[], Mapping[str, int]]

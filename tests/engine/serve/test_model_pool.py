@@ -217,8 +217,9 @@ def test_a_run_of_a_loaded_model_evicts_others_if_it_needs_their_memory(pool, me
     assert loaded(pool) == ["a"]
 
 
-def test_a_decoder_evicts_models_if_it_needs_their_memory(pool, memory):
-    causal = spec_of("a", unmasker="autoregressive", chat=True)
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_a_decoder_evicts_models_if_it_needs_their_memory(pool, memory, device):
+    causal = spec_of("a", unmasker="autoregressive", chat=True, device=device)
     pool.load(spec_of("b"))
     memory["bytes"] = WEIGHTS + pool.guiders.decoder_bytes(causal, 4) - 1
     pool.memory_budget(causal, 4)  # the plan counts the memory of b as free
