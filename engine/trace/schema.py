@@ -88,10 +88,7 @@ SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "lens_id": ("int32", ("lens", "2", "L", "answer")),  # best id after each layer; see LogitLens
     "lens_prob": ("uint8", ("lens", "2", "L", "answer")),  # code of its probability
     "lens_token_prob": ("uint8", ("lens", "2", "L", "answer")),  # of the exact pass's last best id
-    "proposal_id": (
-        "int32",
-        ("proposals",),
-    ),  # of each candidate: the token that could be committed
+    "proposal_id": ("int32", ("proposals",)),  # of each candidate: what could be committed
     "proposal_confidence": ("float32", ("proposals",)),  # as the unmasker read it
     "proposal_score": ("float64", ("proposals",)),  # what the unmasker ranked by
     "proposal_entropy": ("float32", ("proposals",)),  # sum of p log p of the model's distribution

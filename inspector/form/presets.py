@@ -15,13 +15,7 @@ from inspector.form.settings import Form
 from inspector.page_data.messages import to_json
 from inspector.protocol import LANES
 
-KEPT = (
-    "prompt",
-    "images",
-    "seed",
-    "dtype",
-    "device",
-)  # stay as the visitor set them unless the preset does
+KEPT = ("prompt", "images", "seed", "dtype", "device")  # unless the preset sets them
 NONE_KNOWN = "This model has no presets."
 INFO = "Settings of a paper or a demo. The methods go to lane B, the lengths to both lanes."
 # The offer, without the chosen preset once a widget has another value than the preset gave it.

@@ -104,22 +104,25 @@ def test_there_are_links_to_lessons_views_and_settings():
     assert {"lesson", "look", "cursor", "b.cache"} <= kinds
 
 
+def ran(code, folder):
+    """The names that code has when it was run from a file."""
+    path = folder / "snippet.py"
+    path.write_text(code, "utf-8")
+    return runpy.run_path(str(path))
+
+
 def test_the_code_for_the_engine_runs(tmp_path, monkeypatch, capsys):
     (code,) = (one for one in SNIPPETS if "from engine import" in one)
     monkeypatch.chdir(ROOT)
-    path = tmp_path / "snippet.py"
-    path.write_text(code, "utf-8")
-    runpy.run_path(str(path))
+    ran(code, tmp_path)
     assert "RunFinished" in capsys.readouterr().out
 
 
 def example_policy(tmp_path):
     text = (ROOT / "engine" / "README.md").read_text("utf-8").partition("## Add a cache policy")[2]
-    path = tmp_path / "example.py"
-    path.write_text(re.search(r"```python\n(.*?)```", text, re.S)[1], "utf-8")
-    found = runpy.run_path(str(path)).values()
+    found = ran(re.search(r"```python\n(.*?)```", text, re.S)[1], tmp_path)
     return next(
-        one for one in found
+        one for one in found.values()
         if isinstance(one, type) and issubclass(one, CachePolicy) and one is not CachePolicy
     )  # fmt: skip
 
@@ -143,9 +146,7 @@ def page():
 def test_the_code_for_the_api_runs(page, tmp_path, capsys):
     (code,) = (one for one in SNIPPETS if "gradio_client" in one)
     assert PAGE in code
-    path = tmp_path / "snippet.py"
-    path.write_text(code.replace(PAGE, page), "utf-8")
-    runpy.run_path(str(path))
+    ran(code.replace(PAGE, page), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert "done 0" in lines
     metrics = ast.literal_eval(lines[-1])
@@ -167,14 +168,10 @@ def test_the_code_for_many_prompts_runs(page, tmp_path, capsys):
     text = (ROOT / "inspector" / "README.md").read_text("utf-8")
     code, image_code = re.findall(r"```python\n([^`]*gradio_client.*?)```", text, re.S)
     assert PAGE in code
-    path = tmp_path / "image.py"
     seen = image_code.replace(PAGE, page).replace("GSAI-ML/LLaDA-V", MICRO.name)
-    path.write_text(seen, "utf-8")
-    assert runpy.run_path(str(path))["name"].startswith("1280x")
+    assert ran(seen, tmp_path)["name"].startswith("1280x")
     assert "'image_rows': 3" in capsys.readouterr().out
-    path = tmp_path / "snippet.py"
-    path.write_text(code.replace(PAGE, page), "utf-8")
-    found = runpy.run_path(str(path))
+    found = ran(code.replace(PAGE, page), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert "done 4 of 4" in lines
     assert [line.split()[:2] for line in lines[-2:]] == [["plain", "decoding"], ["dual", "cache"]]
