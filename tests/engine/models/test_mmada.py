@@ -26,16 +26,21 @@ from tests.conformance.cases import GOLDENS, read_cases
 from tests.conformance.runs import decode
 from tests.conformance.samplers import plain_setup
 from tests.engine.cache.test_forward import full
-from tests.support.micro import TWO_BLOCKS, configure, full_policies
-from tests.support.mmada import TEXT, write_mmada
+from tests.support.micro import TWO_BLOCKS, configure, full_policies, write_checkpoint
 
 CASES = {case.id: case for case in read_cases(GOLDENS / "mmada")}
+TEXT, CODES = 768, 64  # ids of text, then codes of images
 SPEC = {"model": "m", "prompt": "Hello", "gen_length": 16, "block_length": 8, "steps": 16}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return write_mmada(tmp_path / "m")
+    """A checkpoint with LLaDA's layout and tokenizer, and image codes behind the vocabulary."""
+    sizes = dict.fromkeys(("vocab_size", "embedding_size", "new_vocab_size"), TEXT + CODES)
+    return write_checkpoint(
+        tmp_path / "m", **sizes, architectures=["MMadaModelLM"], model_type="mmada",
+        llm_vocab_size=TEXT, codebook_size=CODES, num_vq_tokens=16, num_new_special_tokens=0,
+    )  # fmt: skip
 
 
 def test_sizes_of_the_published_models():
