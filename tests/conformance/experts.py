@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from engine.cache.base import StepPlan
-from engine.cache.forward import forward
-from engine.cache.methods.none import NoCache
-from engine.cache.store import ActivationStore
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.core.rows import ALL
 from engine.models.base import ModelAdapter
 from tests.compat.block_models import Llada2Loop
-from tests.conformance import samplers
-from tests.conformance.block_models import whole_call_differences
+from tests.conformance import forwards, samplers
+from tests.conformance.block_models import adapter_of, whole_call_differences
 from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -43,12 +37,10 @@ def setup(case: Case) -> Setup:
         gen_length=length, block_length=block, steps=steps * (length // block),
         unmasker="dynamic", knobs={"dynamic.threshold": float(settings["threshold"])},
     )  # fmt: skip
-    adapter = case.load_adapter().with_block_size(block)
-    adapter.info = replace(adapter.info, stop_ids=())  # the released loop looks for the stop token
     end = len(case.prompt) + settings["gen_length"]
     loop = partial(Llada2Loop, stop_id=settings.get("stop_token"), end=end)
     return Setup(
-        adapter, spec, partial(make_policy, spec), partial(make_unmasker, spec), loop,
+        adapter_of(case), spec, partial(make_policy, spec), partial(make_unmasker, spec), loop,
         answer=canvas - len(case.prompt),
     )  # fmt: skip
 
@@ -81,20 +73,11 @@ class RouterTap:
 
 def router_differences(case: Case) -> Iterator[str]:
     """Differences in the router logits of every row and layer, if they were recorded."""
-    golden, ids = case.arrays, case.prompt
+    golden = case.arrays
     if "x_router_layer" not in golden:
         return
-    adapter = case.load_adapter()
-    if "block_length" in case.settings:
-        adapter = adapter.with_block_size(case.settings["block_length"])
-    tap = RouterTap(adapter)
-    store = ActivationStore(adapter.info, (), 1, len(ids), adapter.dtype, adapter.device)
-    canvas = ids[None].to(adapter.device)
-    with torch.inference_mode():
-        forward(
-            cast(ModelAdapter, tap), store, NoCache(), StepPlan(), canvas, None, ALL,
-            unread="full",
-        )  # fmt: skip
+    tap = RouterTap(forwards.adapter_of(case))
+    forwards.logits(cast(ModelAdapter, tap), case.prompt, ALL)
     layers = golden["x_router_layer"].tolist()
     if layers != sorted(tap.logits_of):
         yield f"routers of the layers {sorted(tap.logits_of)}, recorded {layers}"

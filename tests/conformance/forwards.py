@@ -22,17 +22,22 @@ def gaps(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     The third array holds the recorded magnitudes. Raises UnknownCaseError for unknown settings.
     """
     case.check_settings(SETTINGS)
-    adapter, golden = case.load_adapter(), case.arrays
-    if "block_length" in case.settings:
-        adapter = adapter.with_block_size(case.settings["block_length"])
+    adapter, golden = adapter_of(case), case.arrays
     rows = torch.from_numpy(golden["logit_pos"])[None].long().to(adapter.device)
-    whole = _logits(adapter, case.prompt, ALL)[rows[0]].cpu()
-    alone = _logits(adapter, case.prompt, rows).cpu()
+    whole = logits(adapter, case.prompt, ALL)[rows[0]].cpu()
+    alone = logits(adapter, case.prompt, rows).cpu()
     expected = golden["logits"]
     return np.abs(whole.numpy() - expected), np.abs(alone.numpy() - expected), np.abs(expected)
 
 
-def _logits(adapter: ModelAdapter, ids: torch.Tensor, rows: Rows) -> torch.Tensor:
+def adapter_of(case: Case) -> ModelAdapter:
+    """The model of a case, with its block length if it has one."""
+    adapter, size = case.load_adapter(), case.settings.get("block_length")
+    return adapter if size is None else adapter.with_block_size(size)
+
+
+def logits(adapter: ModelAdapter, ids: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Logits [n, V] of `rows` of a whole input [T]."""
     store = ActivationStore(adapter.info, (), 1, len(ids), adapter.dtype, adapter.device)
     canvas = ids[None].to(adapter.device)
     with torch.inference_mode():
