@@ -73,10 +73,10 @@ HUB_GUIDERS: Mapping[str, GuiderSize] = MappingProxyType({  # as published, at 1
 })  # fmt: skip
 
 
-def embedded_guiders(assets: Path = ASSETS) -> dict[str, Path]:
+def embedded_guiders() -> dict[str, Path]:
     """Folders of the autoregressive models under `assets/models`, by name."""
     found = {}
-    for config in sorted((assets / "models").glob("*/config.json")):
+    for config in sorted((ASSETS / "models").glob("*/config.json")):
         try:
             fields = read_json(config)
         except CheckpointError:

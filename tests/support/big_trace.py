@@ -12,18 +12,12 @@ from engine.trace.synthetic import synthetic_events, synthetic_spec
 from engine.trace.trace import Trace
 from tests.support.traces import trace_of
 
-VOCABULARY = 50
+VOCABULARY, TOP = 50, 4  # tokens, and candidates of a position
 MAX_COMPARED = 256
 
 
 def make_big_trace(
-    layers: int,
-    steps: int,
-    positions: int,
-    prompt: int,
-    cache: str = "dare_o",
-    top: int = 4,
-    guided: bool = True,
+    layers: int, steps: int, positions: int, prompt: int, guided: bool = True
 ) -> Trace:
     """A finished run recorded at level `probe`.
 
@@ -33,14 +27,14 @@ def make_big_trace(
     rng, block = np.random.default_rng(layers * steps + positions), 32
     sizes = steps, layers, positions
     arrays = empty_arrays() | _steps(rng, sizes, prompt, block)
-    arrays |= _recording(rng, sizes) | _candidates(rng, sizes, prompt, block, top)
-    arrays |= _similarity(rng, sizes, prompt, block) | _probes(rng, arrays, sizes, prompt)
+    arrays |= _recording(rng, sizes) | _candidates(rng, sizes, prompt, block)
+    arrays |= _similarity(rng, sizes, prompt, block) | _probes(rng, sizes, prompt)
     if guided:
         arrays |= _guided(rng, arrays, sizes)
     trace = Trace()
     trace.meta |= {
         "reason": "done", "environment": {}, "guider": {}, "texts": [""],
-        "spec": {"block_length": block, "cache": cache, "record": "probe"},
+        "spec": {"block_length": block, "cache": "dare_o", "record": "probe"},
         "model": {"mask_id": 0, "vocab_size": VOCABULARY, "layers": layers},
         "facts": _bound_facts(layers),
     }  # fmt: skip
@@ -151,7 +145,7 @@ def _recording(rng, sizes):
     return found | {"plan": plan, "drift": drift, "planned": planned}
 
 
-def _candidates(rng, sizes, prompt, block, top):
+def _candidates(rng, sizes, prompt, block):
     steps, _, positions = sizes
     answer = positions - prompt
     starts = prompt + np.arange(steps) * answer // steps // block * block
@@ -161,8 +155,8 @@ def _candidates(rng, sizes, prompt, block, top):
     return {
         "candidate_step": step,
         "candidate_position": place,
-        "candidate_id": rng.integers(1, VOCABULARY, (len(step), top)),
-        "candidate_prob": -np.sort(-rng.random((len(step), top), np.float32), axis=1),
+        "candidate_id": rng.integers(1, VOCABULARY, (len(step), TOP)),
+        "candidate_prob": -np.sort(-rng.random((len(step), TOP), np.float32), axis=1),
     }
 
 
@@ -175,7 +169,7 @@ def _similarity(rng, sizes, prompt, block):
     return {"similarity": codes, "similarity_step": compared, "similarity_group": groups}
 
 
-def _probes(rng, arrays, sizes, prompt):
+def _probes(rng, sizes, prompt):
     steps, layers, positions = sizes
     probes = np.unique(np.linspace(0, steps - 1, 8).astype(int))
     shape = (len(probes), layers, len(SITES), positions)

@@ -157,11 +157,11 @@ class RacePage:
         """Visible text of an element of the race view."""
         return self.page.locator(f"#ds-race {selector}").first.inner_text()
 
-    def wait_state(self, *states: str, timeout: float = 120) -> None:
+    def wait_state(self, *states: str) -> None:
         """Wait until the race is in one of the states."""
         self.page.wait_for_function(
             "s => s.includes(document.querySelector('#ds-race .ds').dataset.state)",
-            arg=list(states), timeout=timeout * 1000,
+            arg=list(states), timeout=2 * PATIENCE,
         )  # fmt: skip
 
     def wait_steps(self, steps: int) -> None:

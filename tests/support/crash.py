@@ -40,14 +40,14 @@ def write_broken(folder: Path) -> int:
     raise AssertionError("no such token in twenty checkpoints")
 
 
-def _late_token(path: Path, earliest: int = 6) -> tuple[int, int | None]:
+def _late_token(path: Path) -> tuple[int, int | None]:
     seen: set[int] = set()
     for event in Session({BROKEN: path}).run(broken_spec()):
         if isinstance(event, RunStarted):
             seen = set(event.canvas.ravel().tolist())
         elif isinstance(event, StepEvent):
             new = set(event.ids.tolist()) - seen
-            if new and event.step >= earliest:
+            if new and event.step >= 6:
                 return event.step, min(new)
             seen |= new
     return 0, None

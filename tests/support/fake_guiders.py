@@ -60,10 +60,10 @@ def rejects_all(vocab, mask):
     return logits_of
 
 
-def random_bigrams(vocab, seed=0, sharpness=2.0):
+def random_bigrams(vocab, seed=0):
     """A guider with random logits that depend on the token before."""
     generator = torch.Generator().manual_seed(seed)
-    table = torch.randn(vocab, vocab, dtype=torch.float64, generator=generator) * sharpness
+    table = torch.randn(vocab, vocab, dtype=torch.float64, generator=generator) * 2
     return lambda ids, known: table[torch.tensor(ids[known - 1 : -1])]
 
 
@@ -84,20 +84,17 @@ def fake_run_guider(info, prompts, logits_of=None, readers=None):
     return RunGuider(vocabularies, tuple(map(tuple, prompts)), open_reader, name, name)
 
 
-def make_fake_guider(info, logits_of=None):
+def make_fake_guider(info):
     """A stand-in for LoadedModel.make_run_guider."""
-    return lambda specs, prompts: fake_run_guider(info, prompts, logits_of)
+    return lambda specs, prompts: fake_run_guider(info, prompts)
 
 
-def random_qwen2(vocab=40, tied=False, seed=0, layers=2, **changes):
+def random_qwen2(vocab=40, tied=False):
     """A Qwen2 model of micro size with random float64 weights."""
-    torch.manual_seed(seed)
-    sizes = {
-        "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "intermediate_size": 48, "num_hidden_layers": layers, "initializer_range": 0.3,
-    }  # fmt: skip
+    torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=vocab, tie_word_embeddings=tied, max_position_embeddings=256,
-        eos_token_id=2, bos_token_id=1, pad_token_id=1, **(sizes | changes),
+        eos_token_id=2, bos_token_id=1, pad_token_id=1, hidden_size=32, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=48, num_hidden_layers=2, initializer_range=0.3,
     )  # fmt: skip
     return Qwen2ForCausalLM(config).double().eval()

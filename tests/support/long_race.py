@@ -63,13 +63,13 @@ def pieces() -> dict[str, str]:
     return {str(i): WORDS[i % len(WORDS)] for i in range(VOCABULARY)}
 
 
-def whole(state: str = "done") -> str:
+def whole() -> str:
     """The whole race as one message."""
     lanes = {
         lane: {"start": lane_start(lane), "rows": lane_rows(lane), "pieces": pieces()}
         for lane in "ab"
     }
-    return _json({"run": "long", "state": state, "reset": True, "lanes": lanes})
+    return _json({"run": "long", "state": "done", "reset": True, "lanes": lanes})
 
 
 def messages(steps: int) -> list[str]:

@@ -119,11 +119,10 @@ class Visitor:
                 return message["output"]
         raise AssertionError("the stream ended early")
 
-    def direct(self, name: str, data: list[Any] | None = None) -> httpx.Response:
+    def direct(self, name: str) -> httpx.Response:
         """Call a listener that does not queue, as the page does."""
         row = self.listener(name)
-        given = self.values(row) if data is None else data
-        return self.post("/run/predict", self.body(row, given))
+        return self.post("/run/predict", self.body(row, self.values(row)))
 
     def server(self, part: str, name: str, data: Any) -> httpx.Response:
         """Call a component's own function."""
