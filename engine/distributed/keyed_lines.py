@@ -46,11 +46,6 @@ class KeyedLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._ended = True  # whether the file ends with a line break
-        if path.is_file() and path.stat().st_size:
-            with path.open("rb") as file:
-                file.seek(-1, os.SEEK_END)
-                self._ended = file.read(1) == b"\n"
 
     def put(self, key: str, row: Mapping[str, Any]) -> None:
         """Append an object; it is on the disk when this returns.
@@ -62,8 +57,10 @@ class KeyedLines:
         if len(data) > LINE_BYTES:
             raise ValueError(f"{self._path}: a line of {len(data)} bytes; at most {LINE_BYTES}")
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            file.write((b"" if self._ended else b"\n") + data)
+        with self._path.open("a+b") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                data = data if file.read(1) == b"\n" else b"\n" + data
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        self._ended = True

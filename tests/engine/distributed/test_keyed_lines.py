@@ -4,10 +4,11 @@ from engine.distributed.keyed_lines import KeyedLines, key_of, read_lines
 
 def test_lines_are_read_back_and_a_damaged_last_one_is_left_out(tmp_path):
     path = tmp_path / "folder" / "samples.jsonl"
-    KeyedLines(path).put("a", {"text": "é\nb"})
+    lines = KeyedLines(path)
+    lines.put("a", {"text": "é\nb"})
     with path.open("ab") as file:
         file.write(b'{"key": "b", "te')
-    KeyedLines(path).put("c", {"n": 1})
+    lines.put("c", {"n": 1})
     assert list(read_lines(path)) == [("a", {"text": "é\nb"}), ("c", {"n": 1})]
 
 
