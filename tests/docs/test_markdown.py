@@ -18,7 +18,6 @@ FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|js|json|md|svg|png|toml|npz))`")
 COMMAND = re.compile(r"python -m ([\w.]*\w)((?: [^\s`|,;]+)*)")
-MODULE = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 FOREIGN = ROOT / "tests" / "goldens"  # names files of other repositories
 
 

@@ -41,11 +41,6 @@ NAMED = re.compile(
     rf"(?:[ab]\.)?(?:{LABELS}|[\w+-]+)[\w.]*(?:, [\w.]+)*: ",
     re.I,  # the page shows labels with a capital
 )
-NAMES = {
-    *FIELDS, *METHODS, "race", "spec", "trace", "link", "lane", "view", "lesson", "body", "data",
-    "path", "upload", "session_hash", "fn_index", "event_data", "component_id", "fn_name",
-    "batched", "simple_format", "oauth_token", "run", "Content-Type", "Range",
-}  # fmt: skip
 
 
 class Failed(AssertionError):
