@@ -82,11 +82,11 @@ def model_of(family: str, layers: int = 3) -> ModelAdapter:
 
 
 @cache
-def block_model_of(family: str, size: int = 4, layers: int = 3, stop_ids=()) -> ModelAdapter:
+def block_model_of(family: str, size: int = 4, stop_ids=()) -> ModelAdapter:
     """The model of a family with block-causal attention; by default no token ends its text."""
     shift, kv, seed = FAMILIES[family]
     blocks = {"attention": "block_causal", "block_size": size, "block_sizes": (size,)}
-    return make_model(seed, shift, kv, layers, stop_ids=stop_ids, **blocks)
+    return make_model(seed, shift, kv, stop_ids=stop_ids, **blocks)
 
 
 def full_policies() -> dict[str, type[CachePolicy]]:
@@ -94,10 +94,10 @@ def full_policies() -> dict[str, type[CachePolicy]]:
     return {name: kind for name, kind in policies().items() if "full" in kind.attention}
 
 
-def fitting_model(family: str, cache: str, size: int = 4) -> ModelAdapter:
+def fitting_model(family: str, cache: str) -> ModelAdapter:
     """The model of a family with the attention that a cache is made for."""
     full = cache.partition("+")[0] in full_policies()
-    return model_of(family) if full else block_model_of(family, size)
+    return model_of(family) if full else block_model_of(family)
 
 
 # A short run, for tests in which the length has no part.
