@@ -89,7 +89,7 @@ def check_fields(obj: Any, prefix: str = "") -> None:
 
     Raises ValueError with `prefix` and the field's name, what is wrong and the nearest valid value.
     """
-    for row in describe_fields(type(obj)):
+    for row in _described_fields(type(obj)):
         name, value = prefix + row["name"], getattr(obj, row["name"])
         if value is None and row["optional"]:
             continue

@@ -33,8 +33,7 @@ def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdic
     """Lesson 1: which answer token before the end of the text was unmasked last."""
     trace = traces["a"]
     shown, steps = generation(trace), trace.step_map()
-    ids = trace.canvas_at(trace.steps)[shown]
-    ends = np.flatnonzero(np.isin(ids, stop_ids(trace.meta["model"])))
+    ends = np.flatnonzero(np.isin(final(trace), stop_ids(trace.meta["model"])))
     before = shown[: ends[0]] if len(ends) else shown
     place = int(steps[before].argmax())
     arrays = trace.arrays()
