@@ -122,7 +122,7 @@ def recalls(
     moved = np.concatenate(
         [trace.cells("probe_moved", quantities=slice(i, i + 1)) for i in sites], 2
     )
-    chosen = trace.recompute_map(np.ix_(steps, np.arange(trace.layers), list(sites)))
+    chosen = trace.recompute_map(np.ix_(steps, np.arange(trace.layers), np.array(sites)))
     free = np.ones((len(steps), moved.shape[-1]), bool)
     if len(arrays["planned"]):
         due = arrays["planned"][steps] == KINDS.index("full")

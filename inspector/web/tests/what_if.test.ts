@@ -124,7 +124,11 @@ test("a chance is a range, one number if both bounds read the same, and empty if
 });
 
 test("a token that is not drawn is not said to be certain", () => {
-  const chances = [[0.951, 0.952], [1, 1], [NaN, NaN]] as const;
+  const chances = [
+    [0.951, 0.952],
+    [1, 1],
+    [NaN, NaN],
+  ] as const;
   assert.deepEqual(chances.map(drawnWords), ["95 %", "certain", "–"]);
 });
 

@@ -30,7 +30,7 @@ function cellNode(cell: StripCell, prompt: number, lane: StartedLane, step: numb
     out.style.color = inkOn(colour);
   }
   if (moved) out.classList.add("ds-strip-moved");
-  const drift = code === null ? "unchanged" : driftText(code);
+  const drift = code === null ? "unchanged" : driftText(code, true); // lessons are recorded whole
   out.title = `answer token ${position - prompt + 1}: drift of V ${drift}`;
   return out;
 }
