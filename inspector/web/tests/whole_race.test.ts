@@ -81,6 +81,15 @@ test("a recording whose messages are over ends also if the server lacks its run"
   assert.equal(store.summary?.speedup, 2);
 });
 
+test("steps that were asked for before the end of a run do not end its recording", async () => {
+  const store = raceOf(steps([0]), []);
+  const whole = raceNews(steps([0], [1]), steps([2]), { state: "done" });
+  const coming = asker(store, () => whole).whole.complete();
+  store.take({ run: "run", state: "recording", lanes: {} });
+  await coming;
+  assert.deepEqual([store.busy, store.state], [true, "recording"]);
+});
+
 test("a run that is over is not asked for, and one that starts meanwhile does not fail", async () => {
   const over = asker(finished(), () => LACKING);
   await over.whole.end();

@@ -82,7 +82,7 @@ export class Store {
 
   /** Whether a race that was asked for because steps were missing is still wanted. */
   awaits(whole: News): boolean {
-    return this.underway && whole.run !== null && whole.run === this.newest;
+    return this.live && whole.run !== null && whole.run === this.newest;
   }
 
   /**

@@ -27,7 +27,8 @@ export class WholeRace {
     this.asking = true;
     const answered = await this.ask();
     this.asking = false;
-    if (answered) await this.answer(answered);
+    const { store, take } = this.options;
+    if (answered && store.awaits(answered)) await take(store.asKnown(answered));
   }
 
   /**
@@ -39,8 +40,8 @@ export class WholeRace {
     if (run === null) return;
     const answered = await this.ask();
     if (this.unfinished() !== run) return;
-    if (answered?.run) return this.answer(answered);
     const { store, take } = this.options;
+    if (answered?.run) return take(store.asKnown(answered));
     await take(store.brokenOff(answered ? BROKEN_OFF : UNANSWERED));
   }
 
@@ -54,10 +55,5 @@ export class WholeRace {
   private async ask(): Promise<News | null> {
     const { store, ask } = this.options;
     return readJson(await ask(store.newest).catch(() => "")) as News | null;
-  }
-
-  private async answer(news: News): Promise<void> {
-    const { store, take } = this.options;
-    if (store.awaits(news)) await take(store.asKnown(news));
   }
 }
