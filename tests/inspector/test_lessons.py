@@ -10,9 +10,7 @@ from engine.core import drift_codes
 from engine.models.loading.checkpoint import Checkpoint
 from engine.trace.trace import Trace
 from inspector.handlers.lesson_service import LessonService
-from inspector.lessons.lesson_checks import final
 from inspector.lessons.lessons import LESSONS
-from inspector.views import schedule
 from inspector.views.registry import VIEWS
 
 FOLDER = Path(__file__).parents[2] / "assets" / "examples" / "lessons"
@@ -391,10 +389,3 @@ def test_the_service_asks_for_a_number(service):
 
 def test_each_lesson_says_what_it_takes():
     assert all(1 <= lesson.minutes <= 15 and lesson.goal.endswith(".") for lesson in LESSONS)
-
-
-def test_fewer_refreshes_need_not_change_the_text_earlier(traces):
-    seldom, often = (traces[name] for name in ("dllm_25_50", "dllm_100_20_0"))
-    full = [(schedule.kinds(trace)["done"][:, 1] == 0).sum() for trace in (seldom, often)]
-    apart = [np.argmax(final(t) != final(traces["plain"])) for t in (seldom, often)]
-    assert all((full[0] < full[1], apart[0] > apart[1], "need not" in BY_KEY["clocks"].see))
