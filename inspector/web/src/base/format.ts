@@ -43,9 +43,7 @@ export function percent(share: number | null, digits?: number): string {
   if (share === null || Number.isNaN(share)) return "–";
   const value = 100 * share;
   if (digits !== undefined) {
-    const least = 10 ** -digits;
-    const inside = share > 0 && share < 1;
-    return number(inside ? Math.min(Math.max(value, least), 100 - least) : value, digits) + " %";
+    return number(share < 1 ? Math.min(value, 100 - 10 ** -digits) : value, digits) + " %";
   }
   if (value === 0) return "0 %";
   if (value < 0.1) return value.toPrecision(1) + " %";
