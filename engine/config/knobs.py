@@ -89,7 +89,8 @@ def check_fields(obj: Any, prefix: str = "") -> None:
 
     Raises ValueError with `prefix` and the field's name, what is wrong and the nearest valid value.
     """
-    for row in _described_fields(type(obj)):
+    kind: type = type(obj)
+    for row in _described_fields(kind):
         name, value = prefix + row["name"], getattr(obj, row["name"])
         if value is None and row["optional"]:
             continue

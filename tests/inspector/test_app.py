@@ -116,7 +116,7 @@ def test_a_model_that_cannot_be_preloaded_ends_the_start(monkeypatch, tmp_path):
         "engine.core.threads.best_threads",
     ):  # fmt: skip
         monkeypatch.setattr(name, lambda *given: None)
-    with pytest.raises(ValueError, match="^model: 'nope' is unknown"):
+    with pytest.raises(ValueError, match=r"^model: 'nope' is unknown"):
         app.main()
 
 

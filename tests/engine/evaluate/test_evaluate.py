@@ -332,7 +332,7 @@ def test_running_out_of_memory_ends_the_causal_exam_in_one_line(monkeypatch):
         return torch.empty(1 << 60, dtype=torch.uint8)
 
     monkeypatch.setattr("engine.evaluate.causal_exam.load_guider", load)
-    with pytest.raises(SystemExit, match="^error: .*memory"):
+    with pytest.raises(SystemExit, match=r"^error: .*memory"):
         engine_main(["causal-exam", "--folder", "any", "--problems", "1"])
 
 
