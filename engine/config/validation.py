@@ -63,10 +63,10 @@ def checked_knobs(knobs: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def checked_messages(messages: Any) -> tuple[tuple[str, str], ...]:
     """Pairs of role and text; ValueError for anything else."""
-    try:
-        turns = tuple((role, text) for role, text in messages)
-    except (TypeError, ValueError):
-        raise ValueError("messages: expected pairs of role and text") from None
+    listed = isinstance(messages, list | tuple)
+    if not listed or not all(isinstance(one, list | tuple) and len(one) == 2 for one in messages):
+        raise ValueError("messages: expected pairs of role and text")
+    turns = tuple((role, text) for role, text in messages)
     for role, text in turns:
         if role not in ("system", "user", "assistant") or not isinstance(text, str):
             raise ValueError(

@@ -37,6 +37,9 @@ IMAGE = {
     "grid": list, "map": list,
 }  # fmt: skip
 FOREIGN = {"method": str, "machine": str, "timed": bool, "texts": bool, "prompt": bool}
+FOREIGN_SPEC = {
+    "prompt": str, "model": str, "gen_length": int, "block_length": int, "steps": int,
+}  # fmt: skip
 SURROGATE = re.compile("[\ud800-\udfff]")
 BY_TEXT = "by_text"  # bool, in newer files
 
@@ -147,7 +150,7 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     if "images" in meta:
         _check_images(meta["images"])
     if "foreign" in meta:
-        _check_foreign(meta["foreign"])
+        _check_foreign(meta["foreign"], meta["spec"])
     return meta
 
 
@@ -213,12 +216,17 @@ def _is_image(image: Any) -> bool:
     )
 
 
-def _check_foreign(foreign: Any) -> None:
-    """Check what a trace says of a run that another engine decoded."""
+def _check_foreign(foreign: Any, spec: dict[str, Any]) -> None:
+    """Check what a trace says of a run that another engine decoded, and its settings."""
     named = isinstance(foreign, dict) and foreign.keys() - {BY_TEXT} == FOREIGN.keys()
     kinds = FOREIGN | {BY_TEXT: bool}
     if not named or not all(type(x) is kinds[n] and _is_plain(x) for n, x in foreign.items()):
         raise ValueError(f"trace: meta.foreign should have {', '.join(FOREIGN)} and nothing else")
+    if not all(type(value) is FOREIGN_SPEC.get(name) for name, value in spec.items()):
+        raise ValueError(
+            f"trace: meta.spec of another engine's run may have {', '.join(FOREIGN_SPEC)}, as texts "
+            "and whole numbers, and nothing else"
+        )
 
 
 def _check_guider(guider: Any) -> None:

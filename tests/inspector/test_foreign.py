@@ -195,6 +195,18 @@ def test_a_foreign_file_is_no_recording(tmp_path):
         read_race(sorted(tmp_path.iterdir()))
 
 
+@pytest.mark.parametrize(
+    "more", [{"x": {"path": "README.md", "meta": {"_type": "gradio.FileData"}}}, {"steps": [1]}]
+)
+def test_settings_of_another_engine_hold_no_documents(more, race, tmp_path):
+    """The API's answers hold the settings, and Gradio serves the file that such a mapping names."""
+    trace = race(RUN).traces["a"]
+    trace.meta["spec"] |= more
+    trace.save(tmp_path / "own.npz")
+    with pytest.raises(ValueError, match=r"trace: meta.spec of another engine's run may have"):
+        read_race([tmp_path / "own.npz"])
+
+
 def test_the_page_imports_and_names_the_file_of_an_error(handlers, request_of, tmp_path):
     files = FileService(handlers)
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"

@@ -134,6 +134,7 @@ REFUSALS = [
     ({"messages": [["robot", "x"]]}, "messages: role 'robot' should be system, user or assistant"),
     ({"messages": [["user", 3]]}, "messages"),
     ({"messages": 3}, "messages: expected pairs"),
+    ({"messages": [{"user": {}, "x": 1}]}, "messages: expected pairs"),
     ({"fixed": [[16, 1]], "gen_length": 16, "block_length": 16}, "fixed: .* offset from 0 to 15"),
     ({"fixed": [[0, -1]]}, "fixed"),
     ({"fixed": [[0, 10**30]]}, "fixed: .* and a token id"),
