@@ -24,10 +24,12 @@ FORMULA = ("=", "+", "-", "@")
 def safe(cell: Any) -> Any:
     """A cell value that a spreadsheet does not read as a formula.
 
-    Numbers stay as they are; None and numbers that are not finite become empty.
+    Numbers stay as they are; None and numbers that are not finite become empty. Every line break
+    is "\\n", which the writer puts in quotes: a bare "\\r" would begin a row.
     """
     if isinstance(cell, str):
-        begins = cell.lstrip().startswith(FORMULA) or cell[:1] in ("\t", "\r", "\n")
+        cell = cell.replace("\r\n", "\n").replace("\r", "\n")
+        begins = cell.lstrip().startswith(FORMULA) or cell[:1] in ("\t", "\n")
         return "'" + cell if begins else cell
     if isinstance(cell, float) and not np.isfinite(cell):
         return ""

@@ -10,7 +10,7 @@ import pytest
 
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
-from inspector.files.tables import safe, steps_table, tokens_table
+from inspector.files.tables import safe, steps_table, tokens_table, written
 from tests.support.big_trace import make_big_trace
 from tests.support.handmade_guided_run import (
     GUIDER_FLOPS,
@@ -115,7 +115,7 @@ def test_the_plans_of_a_long_run_are_counted_in_parts(table):
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "  =1", "\r1", '=HYPERLINK("x")']
+    "text", ["=1+1", "+1", "-2", "@SUM(A1)", "\t=1", "  =1", "\n1", '=HYPERLINK("x")']
 )
 def test_no_cell_is_a_formula(text, recorded):
     assert safe(text) == "'" + text
@@ -128,6 +128,12 @@ def test_no_cell_is_a_formula(text, recorded):
         trace._pieces = before
     (cell,) = cells
     assert cell[0] == "'" or cell.startswith("\\")
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r", "\r\n"])
+def test_no_line_break_in_a_cell_begins_a_row(line_break):
+    """The writer puts only its own kind in quotes, and a spreadsheet would read the next cell."""
+    assert read(written(["cell"], [[f"x{line_break}=1"]])) == [{"cell": "x\n=1"}]
 
 
 def test_other_cells_stay_as_they_are():
