@@ -22,6 +22,7 @@ from inspector.server.unread_messages import check_read
 from inspector.views import registry
 
 MAX_VIEW_CHARS = 16_000_000
+VIEWS_AT_ONCE = 2  # some unpack a whole trace: eight bytes for each of a plan, and copies of them
 
 
 class Endpoints:
@@ -248,5 +249,5 @@ def add_api(handlers: Handlers) -> None:
     gr.api(endpoints.estimate, api_name="estimate")
     gr.api(endpoints.image, api_name="image")
     gr.api(endpoints.run, api_name="run", **RUNS)
-    gr.api(endpoints.trace, api_name="trace")
+    gr.api(endpoints.trace, api_name="trace", concurrency_limit=VIEWS_AT_ONCE)
     gr.api(endpoints.what_if, api_name="what_if")

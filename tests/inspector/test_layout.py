@@ -13,6 +13,7 @@ from gradio import queueing
 from engine.advise.service import SearchService
 from engine.batch.service import BatchService
 from engine.serve.fair_queue import MAX_WAITING
+from inspector.handlers.api import VIEWS_AT_ONCE
 from inspector.handlers.page_handlers import BUTTONS, RUNS
 from inspector.lessons.lessons import LESSONS
 from inspector.page.layout import build, launch_options
@@ -106,10 +107,13 @@ def test_the_buttons_of_a_handler_that_fails_are_disabled_before_the_plan_enable
         assert not any(fn.name == "plan" and fn.trigger_only_on_failure for fn in after)
 
 
-@pytest.mark.parametrize("name", ["export", "import_files"])
-def test_few_files_are_written_or_read_at_the_same_time(demo, name):
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("export", FILES_AT_ONCE), ("import_files", FILES_AT_ONCE), ("trace", VIEWS_AT_ONCE)],
+)
+def test_few_large_traces_are_unpacked_at_the_same_time(demo, name, most):
     (found,) = (fn for fn in demo.fns.values() if fn.name == name)
-    assert found.concurrency_limit == FILES_AT_ONCE
+    assert found.concurrency_limit == most
 
 
 def test_ids_are_distinct(demo):
