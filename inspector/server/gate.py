@@ -6,9 +6,8 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -111,7 +110,7 @@ def _check_route(scope: Scope) -> None:
     if not RANGE.fullmatch(headers.get("range", "bytes=-")):
         raise Refused("Range: expected bytes=FIRST-LAST", 416)
     if path.startswith(API + "queue/data"):
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0]
+        given = QueryParams(scope["query_string"]).get("session_hash", "")  # the last, as Gradio
     elif path.startswith(API + "heartbeat/"):
         given = path.removeprefix(API + "heartbeat/")
     else:

@@ -391,4 +391,5 @@ def test_what_the_app_has_no_use_for_is_shut(client, path):
 def test_odd_ranges_and_sessions_are_refused(client):
     assert client.get("/config", headers={"Range": "bytes=1-2-3"}).status_code == 416
     assert client.get("/gradio_api/heartbeat/a%00b").status_code == 422
-    assert client.get("/gradio_api/queue/data?session_hash=../x").status_code == 422
+    for query in ("session_hash=../x", "session_hash=me&session_hash=../x"):
+        assert client.get(f"/gradio_api/queue/data?{query}").status_code == 422
