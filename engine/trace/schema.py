@@ -148,6 +148,8 @@ def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, 
         for symbol, size in zip(bound, array.shape, strict=False):
             if sizes.setdefault(symbol, size) != size:
                 raise ValueError(f"trace: the length of {name} does not fit the other fields")
+        if array.dtype == bool and (array.view(np.uint8) > 1).any():
+            raise ValueError(f"trace: {name} holds a byte that is neither 0 nor 1")
         checked[name] = array if len(array) else checked[name]
     sizes.setdefault("L", MAX_LAYERS)
     _check_sizes(sizes)

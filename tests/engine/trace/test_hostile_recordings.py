@@ -20,6 +20,7 @@ def trace():
 
 
 WRONG = {
+    "odd flags": lambda a: {"prompt_mask": np.full(len(a["canvas"]), 2, np.uint8).view(bool)},
     "planned kind": lambda a: {"planned": a["planned"] + 4},
     "planned regions": lambda a: {"planned": a["planned"][:, :2].copy()},
     "planned steps": lambda a: {"planned": a["planned"][1:]},
