@@ -13,6 +13,8 @@ from engine.tiny.corpus import exam_questions, families
 
 MAX_PROMPTS = 2_000
 MAX_ANSWER_CHARS = 500
+MAX_LINES = 20_000  # of a file, with empty ones
+MAX_LINE_CHARS = 120_000  # of a file; a character of a text may be written as two escapes
 FIELDS = ("prompt", "answer")
 
 
@@ -52,7 +54,9 @@ def read_prompts(data: bytes) -> list[Prompt]:
 
     A number as `answer` is taken as its text. Raises ValueError naming `prompts` and the line.
     """
-    lines = decoded(data).split("\n")
+    lines = decoded(data).split("\n", MAX_LINES)
+    if len(lines) > MAX_LINES:
+        raise ValueError(f"prompts: more than {MAX_LINES} lines; remove the empty ones")
     return _checked((n, _row(n, line)) for n, line in enumerate(lines, 1) if line.strip())
 
 
@@ -90,6 +94,10 @@ def prompts_of_rows(rows: Sequence[Any]) -> list[Prompt]:
 
 def _row(number: int, line: str) -> dict[str, Any]:
     """The fields of a line."""
+    if len(line) > MAX_LINE_CHARS:
+        raise ValueError(
+            f"prompts: line {number}: {len(line)} characters; at most {MAX_LINE_CHARS}"
+        )
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

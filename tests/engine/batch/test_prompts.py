@@ -60,6 +60,16 @@ def test_no_prompt_too_many_and_other_bytes_are_refused(monkeypatch):
         read_prompts(b"12345")
 
 
+def test_a_file_of_many_lines_or_of_a_long_one_is_not_taken_apart():
+    """Sixteen million empty lines, or lists in one line, take far more memory than their file."""
+    with pytest.raises(ValueError, match=r"^prompts: more than 20000 lines; remove the empty ones"):
+        read_prompts(b"\n" * 20_000 + lines({"prompt": "a"}))
+    with pytest.raises(ValueError, match=r"^prompts: line 1: 160\d\d\d characters; at most 120000"):
+        read_prompts(lines({"prompt": "a", "more": [[]] * 40_000}))
+    emoji = "\U0001f600" * MAX_PROMPT_CHARS
+    assert read_prompts(lines({"prompt": emoji})) == [Prompt(emoji)]
+
+
 def test_problems_of_a_family_have_their_answers():
     (first, second) = drawn_prompts("balance", 2, seed=3)
     questions = exam_questions(2, 3, 0, "balance")
