@@ -224,7 +224,7 @@ def _check_foreign(foreign: Any, spec: dict[str, Any]) -> None:
         raise ValueError(f"trace: meta.foreign should have {', '.join(FOREIGN)} and nothing else")
     if not all(type(value) is FOREIGN_SPEC.get(name) for name, value in spec.items()):
         raise ValueError(
-            f"trace: meta.spec of another engine's run may have {', '.join(FOREIGN_SPEC)}, as texts "
+            f"trace: meta.spec of another engine's run may have {', '.join(FOREIGN_SPEC)} as texts "
             "and whole numbers, and nothing else"
         )
 

@@ -29,7 +29,7 @@ from huggingface_hub.utils import tqdm
 
 from engine.core.files import free_on_disk, write_atomically
 from engine.core.progress import ByteProgress
-from engine.models.loading.checkpoint import INDEX, CheckpointError, read_json
+from engine.models.loading.checkpoint import INDEX, MAX_JSON_BYTES, CheckpointError, read_json
 
 T = TypeVar("T")
 
@@ -214,7 +214,14 @@ class Hub:
             )  # fmt: skip
             if "config.json" not in sizes:
                 raise ValueError(f"{field}: {name} has no config.json; choose another model")
-            for file in [file for file in sizes if file in SMALL_FILES]:
+            small = [file for file in sizes if file in SMALL_FILES]
+            for file in small:
+                if sizes[file] > MAX_JSON_BYTES:
+                    raise ValueError(
+                        f"{field}: {file} of {name} has {sizes[file]} bytes, and at most "
+                        f"{MAX_JSON_BYTES} are read; choose another model"
+                    )
+            for file in small:
                 path = yield from download.run(partial(get, file))
             folder = Path(path).parent
             fits(folder)
