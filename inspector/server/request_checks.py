@@ -19,6 +19,7 @@ SESSION = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_PATH = 4_096  # characters; the time to resolve a path grows with their square
 MAX_FILES = 100  # of a request; for each, Gradio leaves an empty file in the upload folder
 MAX_DEPTH = 32
+MAX_VALUES = 20_000  # of a request: Gradio keeps the values of a session, and a list has 64 bytes
 EMPTY_KEYS = ("batched", "simple_format", "oauth_token")  # the page leaves these empty
 
 
@@ -39,6 +40,7 @@ def check_body(app: Any, route: str, body: bytes) -> None:
         body: the body of the request.
     """
     document = _parsed(body)
+    _check_count(document)
     _check_values(document, Path(app.uploaded_file_dir))
     name, _, rest = route.partition("/")
     checks: Mapping[str, Callable[[gr.Blocks, dict[str, Any], str], None]] = {
@@ -66,6 +68,19 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(name)
+
+
+def _check_count(document: dict[str, Any]) -> None:
+    """Refuse a body with too many values: a megabyte of empty lists takes twenty in memory."""
+    left: list[Any] = [document]
+    count = 0
+    while left and count + len(left) <= MAX_VALUES:
+        value = left.pop()
+        count += 1
+        if isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value
+    if left:
+        raise Refused(f"body: more than {MAX_VALUES} values; send fewer")
 
 
 def _check_values(value: Any, folder: Path, depth: int = 0) -> int:

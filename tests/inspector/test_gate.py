@@ -102,6 +102,7 @@ WRONG = [
     ({"session_hash": "a/../b"}, "session_hash: expected"),
     ({"batched": True}, "batched: not supported"),
     ({"data": ["\ud800"]}, "body: it has a surrogate"),
+    ({"data": [[[]] * 20_000]}, "body: more than 20000 values"),
 ]
 
 
