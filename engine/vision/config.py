@@ -166,9 +166,10 @@ def _grids(given: Any) -> tuple[Size, ...]:
             pairs = _between(ends) if ends else _listed(given[:10_000])
         grids = tuple(Size(width, height) for width, height in pairs)
         sides = [side for grid in grids for side in grid]
+        if not all(type(side) is int and side > 0 and side % TILE == 0 for side in sides):
+            raise ValueError
         tiles = [grid.width * grid.height // TILE**2 for grid in grids]
-        whole = all(type(side) is int and side > 0 and side % TILE == 0 for side in sides)
-        if not whole or not 1 <= len(grids) <= MAX_GRIDS or max(tiles) > MAX_TILES:
+        if not 1 <= len(grids) <= MAX_GRIDS or max(tiles) > MAX_TILES:
             raise ValueError
     except (TypeError, ValueError):
         raise CheckpointError(

@@ -83,7 +83,7 @@ def test_grids_are_read_in_every_form(written):
         ("mm_patch_merge_type", "flat"), ("mm_use_im_start_end", True),
         ("image_grid_pinpoints", []), ("image_grid_pinpoints", [[384, 100]]),
         ("image_grid_pinpoints", [[384 * 99, 384 * 99]]), ("image_grid_pinpoints", "[[[[["),
-        ("image_grid_pinpoints", 7),
+        ("image_grid_pinpoints", 7), ("image_grid_pinpoints", [[[384], 2**62]]),
         pytest.param("image_grid_pinpoints", f"(1x{'9' * 5_000})", id="a side of 5,000 digits"),
     ],
 )  # fmt: skip
