@@ -17,7 +17,6 @@ import numpy as np
 from engine.config.spec import MAX_PROBES
 from engine.core.events import GUIDED, KINDS, PARTS, QUANTITIES, SITES
 from engine.core.regions import REGIONS
-from engine.trace.cells import known_layers
 
 SCHEMA: dict[str, tuple[str, tuple[str, ...]]] = {
     "canvas": ("int32", ("T",)),  # token ids before the first step
@@ -121,8 +120,9 @@ MAX_ID = 2**24
 MAX_LAYERS = 1_024
 MAX_STEPS = 4_096
 MAX_MS = 1e12  # of a step, 30 years: the times of all steps add up to a number
-MAX_SIMILARITY = 2**29  # codes of all layers, recorded or not; a run has at most 2**19 in a layer
 MAX_PIECES = 2**20  # tokens whose bytes a trace holds; in memory each has 113 bytes more
+MAX_PIECE_BYTES = 8_000_000  # of all tokens: bytes that are no text take four times as many as JSON
+MAX_COMPARED, MAX_GROUPS = 256, 6  # as engine.record.sketches keeps: all pairs in all layers 0.4 GB
 
 
 def empty_arrays() -> dict[str, np.ndarray]:
@@ -157,8 +157,6 @@ def check_arrays(arrays: dict[str, np.ndarray], vocab: int | None) -> dict[str, 
         if sizes[symbol] not in (0, sizes[whole]):
             raise ValueError(f"trace: {name}expert_changes does not fit the other fields")
     _check_ranges(checked, sizes, vocab)
-    if 2 * sizes["Y"] * sizes["G"] * known_layers(checked) > MAX_SIMILARITY:
-        raise ValueError("trace: similarity has too many steps and groups for its layers")
     _check_order(checked)
     if sizes["E"] and sizes["F"] != (checked["recorded_quantity"] < len(SITES)).sum():
         raise ValueError("trace: probe_error does not fit recorded_quantity")
@@ -172,7 +170,11 @@ def _check_sizes(sizes: dict[str, int]) -> None:
     limits = (
         ("L", "layers", MAX_LAYERS), ("S", "steps", MAX_STEPS),
         ("P", "tokens in piece_id", MAX_PIECES), ("Q", "tokens in guider_piece_id", MAX_PIECES),
+        ("Z", "bytes in piece_bytes", MAX_PIECE_BYTES),
+        ("V", "bytes in guider_piece_bytes", MAX_PIECE_BYTES),
         ("E", "probed steps", MAX_PROBES), ("C", "commits, one a position,", positions),
+        ("X", "steps in similarity_step", MAX_COMPARED),
+        ("G", "groups in similarity_group", MAX_GROUPS),
     )  # fmt: skip
     for symbol, name, most in limits:
         if sizes[symbol] > most:

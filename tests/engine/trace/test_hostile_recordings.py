@@ -1,11 +1,17 @@
 """Recordings that do not fit their run are refused."""
 
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
-from engine.trace.schema import ADDED_AFTER, FIXED, SCHEMA, check_arrays, empty_arrays
+from engine.record import sketches
+from engine.trace.schema import (
+    ADDED_AFTER,
+    MAX_COMPARED,
+    MAX_GROUPS,
+    MAX_PIECE_BYTES,
+    check_arrays,
+)
 from engine.trace.trace import Trace
 from tests.engine.trace.test_hostile_traces import refused, rewritten
 from tests.engine.trace.test_trace import traced
@@ -85,20 +91,24 @@ def test_more_probed_steps_than_a_run_may_have_are_refused():
         check_arrays(few, 50)
 
 
-@pytest.mark.parametrize(("steps", "fits"), [(64, True), (1_024, False)])
-def test_a_similarity_that_is_large_in_all_layers_is_refused(steps, fits):
-    """Its document has all layers, also if one was recorded: 17 GB for 4,096 steps."""
-    arrays = empty_arrays()
-    for name, (dtype, shape) in SCHEMA.items():
-        if shape[0] in ("S", "T"):
-            size = steps if shape[0] == "S" else 1
-            arrays[name] = np.zeros((size, *(FIXED[symbol] for symbol in shape[1:])), dtype)
-    arrays["similarity"] = np.zeros((steps * (steps + 1) // 2, 2, 1, 1), np.uint8)
+@pytest.mark.parametrize(("steps", "groups"), [(257, 2), (2, 7)])
+def test_no_more_is_compared_than_the_recorder_compares(steps, groups):
+    """The pairs of 4,096 steps in 1,024 layers, of which a file may hold one, take 17 GB."""
+    assert (MAX_COMPARED, MAX_GROUPS) == (sketches.MAX_STEPS, 1 + sketches.MAX_BLOCKS)
+    arrays = make_big_trace(1, 257, 16, 8, guided=False).arrays()
+    pairs = steps * (steps + 1) // 2
+    arrays["similarity"] = np.zeros((pairs, 2, 1, groups), np.uint8)
     arrays["similarity_step"] = np.arange(steps, dtype=np.int32)
-    arrays["similarity_group"] = np.array([[0, 1]], np.int32)
-    arrays["recorded_layer"] = np.array([1_023], np.int32)
-    with nullcontext() if fits else pytest.raises(ValueError, match="too many steps and groups"):
+    arrays["similarity_group"] = np.array([[0, 8]] * groups, np.int32)
+    with pytest.raises(ValueError, match=r"^trace: at most \d+ (steps|groups) in similarity_"):
         check_arrays(arrays, 50)
+
+
+@pytest.mark.parametrize("prefix", ["", "guider_"])
+def test_texts_of_tokens_that_no_vocabulary_has_are_refused(trace, prefix):
+    long = {f"{prefix}piece_bytes": np.full(MAX_PIECE_BYTES + 1, 255, np.uint8)}
+    with pytest.raises(ValueError, match=f"^trace: at most .* bytes in {prefix}piece_bytes expected"):
+        Trace.from_bytes(rewritten(trace, long))
 
 
 @pytest.mark.parametrize("wrong", WRONG)
