@@ -91,20 +91,26 @@ class Gate:
             return _limited(receive, self._most_upload, self._folder.add, most_held)
         _check_length(scope, MAX_JSON_BYTES)
         body = await _read(receive, MAX_JSON_BYTES)
-        route = scope["path"].rstrip("/").removeprefix(API)
+        route = _path(scope).rstrip("/").removeprefix(API)
         check_body(scope["app"], route, body)
         if route == "queue/join" or route.startswith("call/"):
             _check_events(scope)
         return _replayed(body, receive)
 
 
+def _path(scope: Scope) -> str:
+    """The path as the router reads it: without the root path below which a proxy serves the app."""
+    root, path = scope.get("root_path", ""), str(scope["path"])
+    return path.removeprefix(root) if path.startswith(root + "/") else path
+
+
 def _is_upload(scope: Scope) -> bool:
-    return scope["path"].rstrip("/") == API + "upload"
+    return _path(scope).rstrip("/") == API + "upload"
 
 
 def _check_route(scope: Scope) -> None:
     """Refuse a blocked route, an invalid session id and an invalid Range header."""
-    path, headers = scope["path"], Headers(scope=scope)
+    path, headers = _path(scope), Headers(scope=scope)
     if BLOCKED_PATHS.match(path):
         raise Refused("path: this app does not serve it", 404)
     if not RANGE.fullmatch(headers.get("range", "bytes=-")):

@@ -385,8 +385,9 @@ def test_every_route_of_gradio_is_known(client):
              "/gradio_api/vibe-code", "/gradio_api/deep_link", "/GRADIO_API/dev/reload"],
 )  # fmt: skip
 def test_what_the_app_has_no_use_for_is_shut(client, path):
-    answer = client.get(path, params={"session_hash": "me"})
-    assert (answer.status_code, answer.json()["detail"][:5]) == (404, "path:")
+    for own, root in ((client, ""), (TestClient(client.app, root_path="/sub"), "/sub")):
+        answer = own.get(root + path, params={"session_hash": "me"})
+        assert (answer.status_code, answer.json()["detail"][:5]) == (404, "path:")
 
 
 def test_odd_ranges_and_sessions_are_refused(client):

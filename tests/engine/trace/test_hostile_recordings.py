@@ -107,7 +107,7 @@ def test_no_more_is_compared_than_the_recorder_compares(steps, groups):
 @pytest.mark.parametrize("prefix", ["", "guider_"])
 def test_texts_of_tokens_that_no_vocabulary_has_are_refused(trace, prefix):
     long = {f"{prefix}piece_bytes": np.full(MAX_PIECE_BYTES + 1, 255, np.uint8)}
-    with pytest.raises(ValueError, match=f"^trace: at most .* bytes in {prefix}piece_bytes expected"):
+    with pytest.raises(ValueError, match=f"^trace: at most .* bytes in {prefix}piece_bytes"):
         Trace.from_bytes(rewritten(trace, long))
 
 
