@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +18,20 @@ LARGE_DTYPE = "bfloat16"
 OPTIONS = ("prompt_tokens", "assumptions", "recorded")
 FIELDS = {"query", "model", "device", "tokens_per_forward"}
 MAX_QUERY_CHARS = 200_000
+AT_ONCE, WAIT_S = 2, 5.0  # requests; the longest computes for two minutes, mostly in Python
+BUSY = "estimate: others are being computed; ask again in a minute"
 
 
 class EstimateService:
-    """What the runs of a race would be elsewhere; nothing is run."""
+    """What the runs of a race would be elsewhere; nothing is run.
+
+    At most AT_ONCE requests are computed at the same time. One that gets no turn within WAIT_S
+    seconds is refused.
+    """
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     def page(self, asked: Any) -> str:
         """The estimate of the race in a link's query, in words, as a JSON document.
@@ -72,12 +80,17 @@ class EstimateService:
             if record is None:
                 raise ValueError("recorded: this run is no longer in memory; run it again")
         found = {}
-        for lane, spec in zip(LANES, (race.a, race.b), strict=True):
-            given = {name: options[name] for name in OPTIONS[:2] if name in options}
-            if record is not None:
-                given["recorded"] = _ended(record, lane)
-            spec = self._in_large_dtype(spec, model)
-            found[lane] = self._handlers.session.estimate(spec, model, device, **given)
+        if not self._turns.acquire(timeout=WAIT_S):
+            raise ValueError(BUSY)
+        try:
+            for lane, spec in zip(LANES, (race.a, race.b), strict=True):
+                given = {name: options[name] for name in OPTIONS[:2] if name in options}
+                if record is not None:
+                    given["recorded"] = _ended(record, lane)
+                spec = self._in_large_dtype(spec, model)
+                found[lane] = self._handlers.session.estimate(spec, model, device, **given)
+        finally:
+            self._turns.release()
         return found
 
     @staticmethod

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from engine.config.spec import RaceSpec, RunSpec
+from inspector.handlers import estimates
 from inspector.handlers.estimates import EstimateService
 from inspector.run_store import RaceRecord
 
@@ -22,6 +23,24 @@ def test_the_assumptions_are_those_of_the_run(handlers, traces):
     found = lanes(handlers, RaceRecord(state="done", traces=traces))
     for lane, trace in traces.items():
         assert found[lane]["forwards"] == trace.steps
+
+
+def test_few_requests_are_computed_at_the_same_time(handlers, traces, monkeypatch):
+    """Each may take a thread and the interpreter for two minutes, and anybody may ask."""
+    service, asked = EstimateService(handlers), []
+    spec = replace(RunSpec.from_dict(traces["a"].meta["spec"]), prompt="Nuts")
+
+    def ask(*given, **more):
+        asked.append(given)
+        return service.lanes(RaceSpec(spec, spec), SHAPE, "h100", {})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(estimates, "WAIT_S", 0)
+        patch.setattr(handlers.session, "estimate", ask)
+        with pytest.raises(ValueError, match=r"^estimate: others are being computed"):
+            ask()
+        assert len(asked) == 1 + estimates.AT_ONCE
+    assert set(ask()) == {"a", "b"}
 
 
 def test_a_run_without_the_lane_is_refused(handlers, traces):
