@@ -222,7 +222,8 @@ def _check_foreign(foreign: Any, spec: dict[str, Any]) -> None:
     kinds = FOREIGN | {BY_TEXT: bool}
     if not named or not all(type(x) is kinds[n] and _is_plain(x) for n, x in foreign.items()):
         raise ValueError(f"trace: meta.foreign should have {', '.join(FOREIGN)} and nothing else")
-    if not all(type(value) is FOREIGN_SPEC.get(name) for name, value in spec.items()):
+    known = all(type(value) is FOREIGN_SPEC.get(name) for name, value in spec.items())
+    if not known or not all(_is_plain(x) for x in spec.values() if type(x) is int):
         raise ValueError(
             f"trace: meta.spec of another engine's run may have {', '.join(FOREIGN_SPEC)} as texts "
             "and whole numbers, and nothing else"

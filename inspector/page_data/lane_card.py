@@ -71,7 +71,8 @@ def _few(found: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or type(value) in (bool, int):
+    """The value as a scalar; a whole number that JSON readers would round becomes a text."""
+    if value is None or type(value) is bool or (type(value) is int and abs(value) <= compare.EXACT):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None

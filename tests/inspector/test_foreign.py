@@ -196,7 +196,12 @@ def test_a_foreign_file_is_no_recording(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{"x": {"path": "README.md", "meta": {"_type": "gradio.FileData"}}}, {"steps": [1]}]
+    "more",
+    [
+        {"x": {"path": "README.md", "meta": {"_type": "gradio.FileData"}}},
+        {"steps": [1]},
+        {"steps": 2**60},
+    ],
 )
 def test_settings_of_another_engine_hold_no_documents(more, race, tmp_path):
     """The API's answers hold the settings, and Gradio serves the file that such a mapping names."""

@@ -96,8 +96,15 @@ def test_odd_metadata_is_cut_to_plain_values(recorded):
     json.dumps(row, allow_nan=False)
 
 
+def test_a_whole_number_that_a_browser_would_round_is_a_text(recorded):
+    trace = copy.deepcopy(recorded[0])
+    trace.meta["environment"] = {"threads": 2**64, "cores": 2**53}
+    device = run_card(RaceRecord(traces={"a": trace}))["lanes"]["a"]["device"]
+    assert (device["threads"], device["cores"]) == (str(2**64), 2**53)
+
+
 def test_a_number_that_json_does_not_have_is_left_out_of_a_spec(recorded):
-    """The spec of a run that another engine decoded is not checked; the page reads strict JSON."""
+    """The page reads strict JSON, and a trace that is not imported has an unchecked spec."""
     trace = copy.deepcopy(recorded[0])
     trace.meta["spec"] |= {"temperature": float("nan"), "knobs": {"x": [float("inf"), 1.5]}}
     row = run_card(RaceRecord(traces={"a": trace}))["lanes"]["a"]
