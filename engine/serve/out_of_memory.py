@@ -18,6 +18,7 @@ from engine.models.loading.memory_estimate import (
 )
 from engine.models.loading.registry import is_embedded
 from engine.serve.guider_pool import decodes_causally
+from engine.serve.limits import AUTO
 from engine.serve.memory_budget import spec_run_bytes
 from engine.serve.model_pool import ModelPool
 
@@ -30,14 +31,15 @@ def check_race(
     """Raise InsufficientMemoryError if the models of a race fit one by one, but not together.
 
     `plans` are those of the specs (Session.plan). Models that are held anyway need no more memory:
-    those of paused runs, and the embedded ones.
+    those of paused runs, and the embedded ones. Nothing is checked for lanes on different devices,
+    nor for the device `auto`, which has room elsewhere for what does not fit.
     """
     held = {_decoding_model(one, models) for one in models.in_use.specs(paused=True)}
     own = [replace(one, dtype=plan["dtype"]) for one, plan in zip(specs, plans, strict=True)]
     found = {_decoding_model(one, models): plan for one, plan in zip(own, plans, strict=True)}
     new = [plan for key, plan in found.items() if key not in held and not is_embedded(key[0])]
-    unlike = len({one.device for one in specs}) > 1
-    if unlike or len(new) < 2 or any(plan["weights_bytes"] is None for plan in new):
+    apart = len({one.device for one in specs}) > 1 or specs[0].device == AUTO
+    if apart or len(new) < 2 or any(plan["weights_bytes"] is None for plan in new):
         return
     runs = max(plan["memory_bytes"] - plan["weights_bytes"] for plan in new)
     needed = sum(plan["weights_bytes"] for plan in new) + runs

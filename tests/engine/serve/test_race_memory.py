@@ -1,5 +1,7 @@
 """A race whose models fit one by one, but not together, is refused before one is loaded."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.config.spec import RaceSpec
@@ -46,6 +48,13 @@ def test_models_that_do_not_fit_together_are_refused_before_one_is_loaded(sessio
     assert loaded(session._models) == []
     memory["bytes"] += WEIGHTS
     assert reasons(session.race(RACE)) == ["done", "done"]
+
+
+@pytest.mark.usefixtures("memory")
+def test_models_that_may_be_spread_over_other_places_are_not_refused(session):
+    """The second one goes to the disk, as far as it does not fit."""
+    race = RaceSpec(*(replace(spec, device="auto") for spec in (RACE.a, RACE.b)))
+    assert reasons(session.race(race)) == ["done", "done"]
 
 
 @pytest.mark.usefixtures("memory")
