@@ -17,8 +17,8 @@ from inspector.handlers.page_handlers import MAX_HZ, RUNS, Handlers, error_text,
 from inspector.handlers.view_service import ViewService
 from inspector.page_data import compare, messages, tokens
 from inspector.run_store import RaceRecord
+from inspector.server.abandoned_calls import check_stream_is_read
 from inspector.server.throttle import coalesce
-from inspector.server.unread_messages import check_read
 from inspector.views import registry
 
 MAX_VIEW_CHARS = 16_000_000
@@ -104,7 +104,7 @@ class Endpoints:
                 closing(self._session.race(spec, control, images=images)) as events,  # type: ignore[type-var]
             ):
                 for batch in coalesce(events, MAX_HZ):
-                    check_read()
+                    check_stream_is_read()
                     yield self._progress(record, batch)
             record.state, record.message = messages.final_state(record)
             handlers.store.put(record)

@@ -13,8 +13,8 @@ from engine.config.spec import RunSpec
 from inspector.handlers.api import refused
 from inspector.handlers.page_handlers import MAX_HZ, Handlers
 from inspector.protocol import Task, Tasks
+from inspector.server.abandoned_calls import check_stream_is_read
 from inspector.server.throttle import coalesce
-from inspector.server.unread_messages import check_read
 
 T = TypeVar("T", bound=Task)
 
@@ -53,7 +53,7 @@ class TaskEndpoints(Generic[T]):
         try:
             with closing(work(control)) as events:  # type: ignore[type-var]
                 for some in coalesce(events, MAX_HZ):
-                    check_read()
+                    check_stream_is_read()
                     yield message(some)
         except (GeneratorExit, gr.Error):
             raise

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from inspector.server import unread_messages
-from inspector.server.unread_messages import check_read
+from inspector.server import abandoned_calls
+from inspector.server.abandoned_calls import check_stream_is_read
 
 MESSAGES = 100
 
@@ -18,13 +18,13 @@ MESSAGES = 100
 @pytest.fixture
 def served(monkeypatch):
     """The address of a page with an endpoint that streams, and how its calls end."""
-    monkeypatch.setattr(unread_messages, "MOST_UNREAD", 10)
+    monkeypatch.setattr(abandoned_calls, "MOST_UNREAD", 10)
     ended, over = [], threading.Event()
 
     def stream(number: int) -> Iterator[int]:
         try:
             for i in range(MESSAGES):
-                check_read()
+                check_stream_is_read()
                 yield i
                 time.sleep(0.02)
             ended.append(None)
@@ -56,4 +56,4 @@ def test_a_call_whose_stream_is_read_goes_on_to_its_end(served):
 
 
 def test_outside_of_a_listener_nothing_is_unread():
-    assert unread_messages.unread_messages() == 0
+    assert abandoned_calls.unread_messages() == 0

@@ -1,4 +1,4 @@
-"""The end of a call of the API whose stream nobody reads."""
+"""Stops a call of the API whose caller does not read its stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def unread_messages() -> int:
     return 0 if held is None else int(held.qsize())
 
 
-def check_read() -> None:
+def check_stream_is_read() -> None:
     """Raise gr.Error if nobody reads the stream of this call."""
     if unread_messages() > MOST_UNREAD:
         raise gr.Error("call: nobody reads its stream; it was stopped", print_exception=False)
