@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { atRest, restWords, type BlockCounts } from "../src/race/blocks.ts";
-import { hiddenTokens } from "../src/race/texts.ts";
+import { hiddenTokens } from "../src/race/prompt_and_answer.ts";
 import type { Lane } from "../src/race/lane.ts";
 import { raceOf, steps } from "./races.ts";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { noteWords, otherWords, stateWords } from "../src/race/head.ts";
-import { sentences } from "../src/race/speech.ts";
+import { sentences } from "../src/race/race_announcer.ts";
 import { Store } from "../src/race/store.ts";
 import { finished, laneEnd, raceOf, steps } from "./races.ts";
 

@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { gridsOf, imagePlace, isDecoded, patchAfter, stripTitle } from "../src/race/images.ts";
 import type { ImageMessage } from "../src/race/messages.ts";
-import { promptParts } from "../src/race/texts.ts";
+import { promptParts } from "../src/race/prompt_and_answer.ts";
 
 const WIDE: ImageMessage = {
   name: "500x300-" + "0".repeat(32),

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { joined } from "../src/base/pieces.ts";
+import { joined } from "../src/base/token_text.ts";
 import { Lane } from "../src/race/lane.ts";
 import type { LaneStart, RowMessage } from "../src/race/messages.ts";
 import { END, laneStart, steps } from "./races.ts";

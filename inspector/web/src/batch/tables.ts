@@ -2,8 +2,8 @@
 import type { CsvCell } from "../base/download.ts";
 import { make } from "../base/dom.ts";
 import { duration, number, percent, plural } from "../base/format.ts";
-import { visible } from "../base/pieces.ts";
 import { headCell, headedRow, headedTable, textRow } from "../base/table.ts";
+import { visible } from "../base/token_text.ts";
 import type { PromptRow, Row, Setting } from "./messages.ts";
 import { runWords } from "./words.ts";
 

@@ -1,6 +1,6 @@
 /** What the view "Drift counts" shows: rows above a threshold, recomputed rows and the budget. */
 import { number, percent } from "../base/format.ts";
-import { Latest } from "../base/latest.ts";
+import { OwnerCache } from "../base/owner_cache.ts";
 import { at, type NdArray } from "./arrays.ts";
 import type { RowsDone } from "./plans.ts";
 import { QUANTITY_NAMES, rowsWhere } from "./quantities.ts";
@@ -54,8 +54,8 @@ export interface Budget {
   hint: string;
 }
 
-const TABLES = new Latest<NdArray, CountTable>();
-const RECOMPUTED = new Latest<NdArray, Recomputed>();
+const TABLES = new OwnerCache<NdArray, CountTable>();
+const RECOMPUTED = new OwnerCache<NdArray, Recomputed>();
 
 /** The threshold that a slider's exponent of ten stands for. */
 export function limitOf(exponent: number): number {

@@ -1,6 +1,6 @@
 /** Where and why the answers of the two lanes first differ. */
 import { plural } from "../base/format.ts";
-import { quoted } from "../base/pieces.ts";
+import { quoted } from "../base/token_text.ts";
 import type { Lane, Token } from "../race/lane.ts";
 import type { LaneName } from "../race/messages.ts";
 import { timesDone, type RowsDone, type TokenRows } from "./plans.ts";

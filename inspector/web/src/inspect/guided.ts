@@ -1,5 +1,5 @@
 /** The guided steps of a run (`inspector.views.guider`). */
-import type { Piece } from "../base/pieces.ts";
+import type { Piece } from "../base/token_text.ts";
 import type { NdArray, Values } from "./arrays.ts";
 import type { TimeData } from "./step_costs.ts";
 

@@ -1,5 +1,5 @@
 import { part, write } from "../base/dom.ts";
-import { quoted } from "../base/pieces.ts";
+import { quoted } from "../base/token_text.ts";
 import { OncePerFrame } from "../figures/frames.ts";
 import { imagePlace } from "../race/images.ts";
 import { LANES, type LaneName } from "../race/messages.ts";

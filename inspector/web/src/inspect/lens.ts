@@ -1,5 +1,5 @@
 /** The logit lens of probed steps: what each layer would predict, and from where it stays. */
-import { quoted, type Piece } from "../base/pieces.ts";
+import { quoted, type Piece } from "../base/token_text.ts";
 import { at, type NdArray } from "./arrays.ts";
 import type { Query } from "./slice.ts";
 

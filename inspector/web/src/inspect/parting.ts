@@ -1,6 +1,6 @@
 /** The earliest step at which the tokens of the two lanes part, and which layer erred most there. */
 import { plural } from "../base/format.ts";
-import { quoted } from "../base/pieces.ts";
+import { quoted } from "../base/token_text.ts";
 import type { Lane } from "../race/lane.ts";
 import { at } from "./arrays.ts";
 import {

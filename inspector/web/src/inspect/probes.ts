@@ -1,5 +1,5 @@
 /** The probed steps of a run: how far its values and predictions are from the exact ones. */
-import { quoted, type Piece } from "../base/pieces.ts";
+import { quoted, type Piece } from "../base/token_text.ts";
 import { at, type NdArray } from "./arrays.ts";
 import type { Query } from "./slice.ts";
 import { SITES } from "./sites.ts";

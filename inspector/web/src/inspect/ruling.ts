@@ -1,4 +1,4 @@
-import { quoted } from "../base/pieces.ts";
+import { quoted } from "../base/token_text.ts";
 import { at } from "./arrays.ts";
 import { NO_DATA } from "./codes.ts";
 import type { Guided, GuidedStep, Verdict, VerdictCode } from "./guided.ts";

@@ -1,5 +1,5 @@
 /** The cost of each step of a run, in milliseconds or GFLOPs, stacked by its parts. */
-import { Latest } from "../base/latest.ts";
+import { OwnerCache } from "../base/owner_cache.ts";
 import { at, type NdArray } from "./arrays.ts";
 
 /** The times and FLOPs of a run's steps (`inspector.views.time`). */
@@ -91,7 +91,7 @@ export function stack(parts: readonly Part[], steps: number): StepCosts {
   return { stacked, total, running: total.map((y) => (sum += y)) };
 }
 
-const COSTS = new Latest<TimeData, StepCosts>();
+const COSTS = new OwnerCache<TimeData, StepCosts>();
 
 /** The costs of a run's steps. */
 export function stepCosts(data: TimeData, unit: CostUnit): StepCosts {

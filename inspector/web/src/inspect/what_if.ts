@@ -1,6 +1,6 @@
 /** What a recorded step would have committed under other settings (`engine.generate.what_if`). */
 import { percent, plural } from "../base/format.ts";
-import type { Piece } from "../base/pieces.ts";
+import type { Piece } from "../base/token_text.ts";
 import { at, type NdArray } from "./arrays.ts";
 
 /** A setting of the rule; its values now and in the run (null: the run has another rule). */

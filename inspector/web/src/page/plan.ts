@@ -3,7 +3,7 @@ import { answering, type Component } from "../base/component.ts";
 import { make, part, reachable } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
-import { visibleLines } from "../base/pieces.ts";
+import { visibleLines } from "../base/token_text.ts";
 import { tellPlanned, tellQuestion } from "../race/events.ts";
 import type { LaneName } from "../race/messages.ts";
 import { EstimatePart, type Choices } from "./estimate.ts";

@@ -1,6 +1,6 @@
 import { inkOn, rgb } from "../base/colours.ts";
 import { make } from "../base/dom.ts";
-import { cellText } from "../base/pieces.ts";
+import { cellText } from "../base/token_text.ts";
 import { driftColour, driftText, NO_DATA } from "../inspect/codes.ts";
 import type { StartedLane } from "../race/lane.ts";
 import type { StripCell } from "./lesson_strip.ts";

@@ -1,7 +1,7 @@
 /** Blocks of an answer. Those of a long answer are folded to a line while nothing happens there. */
 import { make, write } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
-import { joined, visible } from "../base/pieces.ts";
+import { joined, visible } from "../base/token_text.ts";
 import type { Lane } from "./lane.ts";
 
 /** Answers with more tokens than this fold their blocks. */

@@ -1,5 +1,5 @@
 import { make, part, write } from "../base/dom.ts";
-import { visibleLines } from "../base/pieces.ts";
+import { visibleLines } from "../base/token_text.ts";
 import { drawWait } from "./progress.ts";
 import { branchWords, chips, headline, STATES } from "./report.ts";
 import type { Frames, Store } from "./store.ts";

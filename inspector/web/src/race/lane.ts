@@ -1,4 +1,4 @@
-import { joined, type Piece } from "../base/pieces.ts";
+import { joined, type Piece } from "../base/token_text.ts";
 import { UNTIMED } from "../inspect/view.ts";
 import type { ImageMessage, LaneEnd, LaneName, LaneStart, RowMessage } from "./messages.ts";
 

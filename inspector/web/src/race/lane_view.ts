@@ -3,7 +3,7 @@ import { started, type Lane } from "./lane.ts";
 import { ImageStrips } from "./images.ts";
 import type { LaneName } from "./messages.ts";
 import { pill, stats } from "./report.ts";
-import { drawAnswer } from "./texts.ts";
+import { drawAnswer } from "./prompt_and_answer.ts";
 import { Grid, type GridDrawing, type GridEvents } from "./tokens.ts";
 
 /** What a lane is drawn with. */

@@ -1,5 +1,5 @@
 /** The messages of the server (`inspector.page_data.messages`). */
-import type { Piece } from "../base/pieces.ts";
+import type { Piece } from "../base/token_text.ts";
 
 export type LaneName = "a" | "b";
 

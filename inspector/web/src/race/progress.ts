@@ -1,6 +1,6 @@
 import { write } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
-import { visible } from "../base/pieces.ts";
+import { visible } from "../base/token_text.ts";
 import type { Wait } from "./messages.ts";
 
 type Loading = Extract<Wait, { what: string }>;

@@ -8,6 +8,7 @@ import { Inspector } from "../inspect/inspector.ts";
 import { serverSlices } from "../inspect/server_slices.ts";
 import { installGlossary } from "../page/glossary.ts";
 import { LONG_ANSWER } from "./blocks.ts";
+import { CatchUp } from "./catch_up.ts";
 import { RaceCharts } from "./charts.ts";
 import { tendDropdowns } from "./dropdown.ts";
 import { askQuestion, tellStanding } from "./events.ts";
@@ -19,15 +20,14 @@ import { LinkedView } from "./linked_view.ts";
 import { LiveSteps } from "./live_steps.ts";
 import { LANES, type LaneName, type News } from "./messages.ts";
 import { drawNumbers } from "./numbers.ts";
+import { Prompt } from "./prompt_and_answer.ts";
+import { RaceAnnouncer } from "./race_announcer.ts";
 import { headline, measuredWords, standingWords } from "./report.ts";
 import { cardText } from "./run_card.ts";
-import { Speech } from "./speech.ts";
 import { Store, type Frames } from "./store.ts";
-import { Prompt } from "./texts.ts";
 import { TokenCard, type Place } from "./token_card.ts";
 import { describe, type GridEvents } from "./tokens.ts";
 import { Transport } from "./transport.ts";
-import { WholeRace } from "./whole_race.ts";
 
 const NO_TOKEN =
   "Point at a token, or move to it with the arrow keys, to read its id, confidence and step.";
@@ -47,9 +47,9 @@ export class Race {
   private readonly prompt: Prompt;
   private readonly film: FilmPanel;
   private readonly focus: Focus;
-  private readonly speech: Speech;
+  private readonly announcer: RaceAnnouncer;
   private readonly live: LiveSteps;
-  private readonly whole: WholeRace;
+  private readonly catchUp: CatchUp;
   private readonly card: TokenCard;
   private pinned: Place | null = null;
   private pointed: Place | null = null;
@@ -90,7 +90,7 @@ export class Race {
     });
     if (this.main) tendDropdowns();
     this.focus = new Focus(this.root, this.main ? RACE_KEYS : null);
-    this.speech = new Speech(this.find("spoken"), this.store, () =>
+    this.announcer = new RaceAnnouncer(this.find("spoken"), this.store, () =>
       headline(this.store, this.transport.frames()),
     );
     this.live = new LiveSteps({
@@ -98,7 +98,7 @@ export class Race {
       ask: (run, a, b) => component.server.news(run, a, b),
       take: (news) => this.drawNews(this.store.takeLanes(news)),
     });
-    this.whole = new WholeRace({
+    this.catchUp = new CatchUp({
       store: this.store,
       ask: (run) => component.server.replay(run),
       take: (news) => this.takeNews(news),
@@ -165,7 +165,7 @@ export class Race {
     document.addEventListener("driftscope-over", () => {
       this.queued = false;
       this.hold(false);
-      if (this.main) void this.whole.end();
+      if (this.main) void this.catchUp.end();
     });
     document.addEventListener("driftscope-question", ({ detail }) => {
       if (this.main) this.question = detail;
@@ -370,9 +370,9 @@ export class Race {
   /** Draw what came; `whole` is false if steps before it are missing. */
   private async drawNews(whole: boolean): Promise<void> {
     this.draw();
-    this.speech.announce();
+    this.announcer.announce();
     if (this.main) tellStanding(standingWords(this.store));
-    if (!whole) await this.whole.complete();
+    if (!whole) await this.catchUp.complete();
   }
 
   private forget(): void {

@@ -1,6 +1,6 @@
 /** What the page says of a race: its state, its headline, and the numbers of a lane. */
 import { duration, number, percent, plural } from "../base/format.ts";
-import { quoted, visible } from "../base/pieces.ts";
+import { quoted, visible } from "../base/token_text.ts";
 import type { Frame } from "../inspect/view.ts";
 import type { Lane } from "./lane.ts";
 import type { LaneName, Summary } from "./messages.ts";

@@ -1,6 +1,6 @@
 import { make } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
-import { quoted, type Piece } from "../../base/pieces.ts";
+import { quoted, type Piece } from "../../base/token_text.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { MASK_AGAIN } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";

@@ -1,6 +1,6 @@
 import { write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
-import { quoted } from "../../base/pieces.ts";
+import { quoted } from "../../base/token_text.ts";
 import type { Rgb } from "../../base/colours.ts";
 import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";

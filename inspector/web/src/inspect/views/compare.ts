@@ -1,6 +1,6 @@
 import { puor, type Rgb } from "../../base/colours.ts";
 import { make } from "../../base/dom.ts";
-import { quoted } from "../../base/pieces.ts";
+import { quoted } from "../../base/token_text.ts";
 import type { ScaleLegend } from "../../figures/spec.ts";
 import { termNodes } from "../../page/glossary.ts";
 import { sameVocabulary, type Lane, type StartedLane } from "../../race/lane.ts";

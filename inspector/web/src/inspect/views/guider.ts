@@ -1,7 +1,7 @@
 import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
-import { Latest } from "../../base/latest.ts";
+import { OwnerCache } from "../../base/owner_cache.ts";
 import type { HeatSpec, LegendItem } from "../../figures/spec.ts";
 import {
   acceptanceBreakEven,
@@ -84,7 +84,7 @@ export const guider = viewOf<GuiderData>({
   },
 });
 
-const VERDICTS = new Latest<CellMap, VerdictMap>();
+const VERDICTS = new OwnerCache<CellMap, VerdictMap>();
 
 /** Draw the verdicts; null while they are read. */
 function drawRulings(panel: Panel, about: Guided): Rule | null {

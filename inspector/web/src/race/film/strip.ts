@@ -1,6 +1,6 @@
 /** The film strip: a few moments of both lanes side by side, for a paper. */
 import { duration, number, plural } from "../../base/format.ts";
-import { visible } from "../../base/pieces.ts";
+import { visible } from "../../base/token_text.ts";
 import { PAPER } from "../../figures/inks.ts";
 import type { StartedLane } from "../lane.ts";
 import type { Align, Frames, Store } from "../store.ts";

@@ -1,6 +1,6 @@
 /** One picture of the video of a race: both lanes with title, numbers, tokens and text, a clock. */
 import { duration, plural } from "../../base/format.ts";
-import { visible } from "../../base/pieces.ts";
+import { visible } from "../../base/token_text.ts";
 import { PAPER } from "../../figures/inks.ts";
 import { wrapped } from "../../figures/svg.ts";
 import type { StartedLane } from "../lane.ts";

@@ -4,7 +4,7 @@ import test from "node:test";
 import { UNANSWERED } from "../src/base/component.ts";
 import type { News } from "../src/race/messages.ts";
 import { Store } from "../src/race/store.ts";
-import { BROKEN_OFF, WholeRace } from "../src/race/whole_race.ts";
+import { BROKEN_OFF, CatchUp } from "../src/race/catch_up.ts";
 import { finished, raceNews, raceOf, steps } from "./races.ts";
 
 const LACKING: News = { run: null, state: "failed", message: "gone", lanes: {} };
@@ -13,9 +13,9 @@ const LACKING: News = { run: null, state: "failed", message: "gone", lanes: {} }
 function asker(
   store: Store,
   answer: () => News | null,
-): { whole: WholeRace; asked: (string | null)[] } {
+): { catchUp: CatchUp; asked: (string | null)[] } {
   const asked: (string | null)[] = [];
-  const whole = new WholeRace({
+  const catchUp = new CatchUp({
     store,
     ask: async (run) => {
       asked.push(run);
@@ -29,26 +29,26 @@ function asker(
       return Promise.resolve();
     },
   });
-  return { whole, asked };
+  return { catchUp, asked };
 }
 
 test("a run whose messages are over has failed if the server no longer has it", async () => {
   const store = raceOf(steps([0]), []);
-  await asker(store, () => LACKING).whole.end();
+  await asker(store, () => LACKING).catchUp.end();
   assert.deepEqual([store.live, store.state, store.message], [false, "failed", BROKEN_OFF]);
   assert.deepEqual([store.run, store.latest(), store.refusal], ["run", { a: 1, b: 0 }, false]);
 });
 
 test("a run whose messages are over has failed if the server does not answer", async () => {
   const store = raceOf(steps([0]), []);
-  await asker(store, () => null).whole.end();
+  await asker(store, () => null).catchUp.end();
   assert.deepEqual([store.state, store.message], ["failed", UNANSWERED]);
 });
 
 test("a later run that broke off before its first step leaves no lanes of the run before", async () => {
   const store = finished();
   store.take({ run: "later", state: "loading", lanes: {} });
-  await asker(store, () => LACKING).whole.end();
+  await asker(store, () => LACKING).catchUp.end();
   assert.deepEqual([store.run, store.state, store.pending], ["later", "failed", false]);
   assert.equal(store.started.length, 0);
 });
@@ -56,9 +56,9 @@ test("a later run that broke off before its first step leaves no lanes of the ru
 test("the end of a run that the server has is taken, and one that goes on stays as it is", async () => {
   const store = raceOf(steps([0]), []);
   store.take({ run: "run", state: "paused", lanes: {} });
-  await asker(store, () => raceNews(steps([0], [1]), [])).whole.end();
+  await asker(store, () => raceNews(steps([0], [1]), [])).catchUp.end();
   assert.deepEqual([store.state, store.latest().a], ["paused", 2]);
-  await asker(store, () => raceNews(steps([0], [1]), [], { state: "done" })).whole.end();
+  await asker(store, () => raceNews(steps([0], [1]), [], { state: "done" })).catchUp.end();
   assert.equal(store.state, "done");
 });
 
@@ -67,8 +67,8 @@ test("a recording whose messages are over ends, and its run is as the server has
   const { lanes } = store;
   store.take({ run: "run", state: "recording", recorded: "1", lanes: {} });
   const whole = raceNews(steps([0]), steps([0]), { state: "done", recorded: "2" });
-  const { whole: race, asked } = asker(store, () => whole);
-  await race.end();
+  const { catchUp, asked } = asker(store, () => whole);
+  await catchUp.end();
   assert.deepEqual([store.busy, store.state, store.version], [false, "done", "2"]);
   assert.deepEqual([asked, store.lanes === lanes], [["run"], true]);
 });
@@ -76,7 +76,7 @@ test("a recording whose messages are over ends, and its run is as the server has
 test("a recording whose messages are over ends also if the server lacks its run", async () => {
   const store = finished();
   store.take({ run: "run", state: "recording", lanes: {} });
-  await asker(store, () => LACKING).whole.end();
+  await asker(store, () => LACKING).catchUp.end();
   assert.deepEqual([store.busy, store.state, store.message], [false, "failed", BROKEN_OFF]);
   assert.equal(store.summary?.speedup, 2);
 });
@@ -92,10 +92,10 @@ test("steps that were asked for before the end of a run do not end its recording
 
 test("a run that is over is not asked for, and one that starts meanwhile does not fail", async () => {
   const over = asker(finished(), () => LACKING);
-  await over.whole.end();
+  await over.catchUp.end();
   assert.deepEqual(over.asked, []);
   const store = raceOf(steps([0]), []);
-  const ending = asker(store, () => LACKING).whole.end();
+  const ending = asker(store, () => LACKING).catchUp.end();
   store.take({ run: "later", state: "starting", lanes: {} });
   await ending;
   assert.deepEqual([store.newest, store.state], ["later", "starting"]);
@@ -103,7 +103,7 @@ test("a run that is over is not asked for, and one that starts meanwhile does no
 
 test("missing steps are asked for once, and no answer ends no run", async () => {
   const store = raceOf(steps([0]), []);
-  const { whole, asked } = asker(store, () => null);
-  await Promise.all([whole.complete(), whole.complete()]);
+  const { catchUp, asked } = asker(store, () => null);
+  await Promise.all([catchUp.complete(), catchUp.complete()]);
   assert.deepEqual([asked, store.state], [["run"], "running"]);
 });

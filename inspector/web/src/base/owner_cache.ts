@@ -1,5 +1,5 @@
 /** For each object, the value that was computed last from it. It is gone with the object. */
-export class Latest<Owner extends object, Value> {
+export class OwnerCache<Owner extends object, Value> {
   private readonly kept = new WeakMap<Owner, { key: string; value: Value }>();
 
   /** The value for an owner and a key; `compute` is called if the owner's last key was another. */

@@ -1,4 +1,4 @@
-/** The whole race, asked for because messages of the server are missing. */
+/** Asks the server for the whole race if its messages are missing. */
 import { UNANSWERED } from "../base/component.ts";
 import { readJson } from "../base/json.ts";
 import type { News } from "./messages.ts";
@@ -7,19 +7,19 @@ import type { Store } from "./store.ts";
 /** What is said of a run whose messages stopped before its end. */
 export const BROKEN_OFF = "The run broke off, and the server no longer has it. Run it again.";
 
-/** What asking for the whole race needs. */
-export interface WholeRaceOptions {
+/** What catching up with the server needs. */
+export interface CatchUpOptions {
   store: Store;
   ask: (run: string | null) => Promise<string>;
   /** Take the answer and draw it. */
   take: (news: News) => Promise<void>;
 }
 
-/** Asks the server for the run of the last message. */
-export class WholeRace {
+/** Brings the run of the last message up to date with what the server has of it. */
+export class CatchUp {
   private asking = false;
 
-  constructor(private readonly options: WholeRaceOptions) {}
+  constructor(private readonly options: CatchUpOptions) {}
 
   /** Add missing steps. Nothing happens if they are asked for already. */
   async complete(): Promise<void> {

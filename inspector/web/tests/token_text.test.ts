@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { visible, visibleLines } from "../src/base/pieces.ts";
+import { visible, visibleLines } from "../src/base/token_text.ts";
 
 test("characters that hide or reorder a text are written out", () => {
   assert.equal(visible("a\u061cb\u00adc\u200fd"), "a⟨U+061C⟩b⟨U+00AD⟩c⟨U+200F⟩d");

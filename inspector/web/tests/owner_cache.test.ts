@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Latest } from "../src/base/latest.ts";
+import { OwnerCache } from "../src/base/owner_cache.ts";
 
 test("a value is computed again only if the key or the owner is another", () => {
-  const latest = new Latest<object, number>();
+  const cache = new OwnerCache<object, number>();
   const [one, other] = [{}, {}];
   let computed = 0;
-  const ask = (owner: object, key: string): number => latest.of(owner, key, () => ++computed);
+  const ask = (owner: object, key: string): number => cache.of(owner, key, () => ++computed);
   assert.deepEqual(
     [ask(one, "k"), ask(one, "k"), ask(other, "k"), ask(one, "l"), ask(one, "k")],
     [1, 1, 2, 3, 4],

@@ -16,7 +16,7 @@ export function sentences(parts: readonly string[]): string {
 }
 
 /** Tells screen readers how the race stands, in a live region. */
-export class Speech {
+export class RaceAnnouncer {
   private readonly announcer: Announcer;
 
   constructor(

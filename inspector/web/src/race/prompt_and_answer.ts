@@ -1,6 +1,6 @@
 import { make } from "../base/dom.ts";
 import { number } from "../base/format.ts";
-import { cellText, visible, visibleLines, type Piece } from "../base/pieces.ts";
+import { cellText, visible, visibleLines, type Piece } from "../base/token_text.ts";
 import { stripTitle } from "./images.ts";
 import type { Lane, StartedLane } from "./lane.ts";
 import type { Store } from "./store.ts";
