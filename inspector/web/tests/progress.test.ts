@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { about, spokenWait, waitWords } from "../src/race/progress.ts";
+import { spokenWait, waitWords } from "../src/race/progress.ts";
 
 function loading(
   done: number,
@@ -43,8 +43,4 @@ test("a queue is told with the runs ahead and the longest wait", () => {
   assert.equal(waitWords({ ahead: 2, seconds: null }), "2 runs ahead of yours · no estimate yet");
   assert.equal(waitWords({ ahead: 0, seconds: 30 }), "for at most about 30 s");
   assert.equal(waitWords({ ahead: 0, seconds: null }), "");
-});
-
-test("a wait is told in minutes from a minute and a half", () => {
-  assert.deepEqual([about(0.2), about(89), about(90)], ["1 s", "89 s", "2 min"]);
 });

@@ -1,6 +1,6 @@
 /** Sentences of a search for settings. */
-import { number, percent, plural } from "../base/format.ts";
-import { about, TASK_STATES } from "../race/progress.ts";
+import { number, percent, plural, roughTime } from "../base/format.ts";
+import { TASK_STATES } from "../base/task_states.ts";
 import type { Advice, CacheAdvice, Measured, SearchProgress } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
@@ -34,7 +34,7 @@ export function stateWords(progress: SearchProgress): string {
     progress.seconds_left !== null &&
     progress.done < progress.total
   )
-    parts.push(`About ${about(progress.seconds_left)} for this stage.`);
+    parts.push(`About ${roughTime(progress.seconds_left)} for this stage.`);
   return parts.join(" ");
 }
 

@@ -5,6 +5,12 @@ export function duration(ms: number): string {
   return (ms / 1000).toFixed(2) + " s";
 }
 
+/** About so many seconds as text, in minutes from a minute and a half. */
+export function roughTime(seconds: number): string {
+  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
+  return `${Math.round(seconds / 60)} min`;
+}
+
 const MOST_PLACES = 20; // that every browser knows
 const formats = new Map<number, Intl.NumberFormat>();
 

@@ -1,6 +1,7 @@
 /** Sentences of a batch. */
-import { duration, number, percent, plural } from "../base/format.ts";
-import { about, TASK_STATES, waitWords } from "../race/progress.ts";
+import { duration, number, percent, plural, roughTime } from "../base/format.ts";
+import { TASK_STATES } from "../base/task_states.ts";
+import { waitWords } from "../race/progress.ts";
 import type { BatchProgress, Row } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
@@ -20,7 +21,7 @@ export function stateWords(progress: BatchProgress): string {
   else if (progress.step !== undefined && progress.state === "running")
     parts.push(`The next one is at step ${progress.step + 1}.`);
   if (progress.seconds_left !== null && progress.done < progress.total)
-    parts.push(`About ${about(progress.seconds_left)} for the others.`);
+    parts.push(`About ${roughTime(progress.seconds_left)} for the others.`);
   return parts.filter(Boolean).join(" ");
 }
 

@@ -1,21 +1,10 @@
 import { write } from "../base/dom.ts";
-import { plural } from "../base/format.ts";
+import { plural, roughTime } from "../base/format.ts";
 import { visible } from "../base/token_text.ts";
 import type { Wait } from "./messages.ts";
 
 type Loading = Extract<Wait, { what: string }>;
 type Queue = Exclude<Wait, Loading>;
-
-/** What is said of a batch or a search in each state, unless it has words of its own. */
-export const TASK_STATES = {
-  new: "Starting.",
-  running: "Running.",
-  done: "Done.",
-  stopped: "Stopped. What was run stays; press Continue for the rest.",
-  limit: "Paused. What was run stays; press Continue for the rest.",
-  failed: "Failed.",
-  refused: "Not run.",
-} as const;
 
 /** Decimal units of bytes; values that would be rounded up to a unit are in this unit. */
 const UNITS: readonly (readonly [number, string])[] = [
@@ -44,14 +33,8 @@ function isQueue(wait: Wait): wait is Queue {
   return wait.ahead !== undefined;
 }
 
-/** Seconds as text, in minutes from a minute and a half. */
-export function about(seconds: number): string {
-  if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
-  return `${Math.round(seconds / 60)} min`;
-}
-
 function queueWords(wait: Queue): string {
-  const time = wait.seconds === null ? "" : "at most about " + about(wait.seconds);
+  const time = wait.seconds === null ? "" : "at most about " + roughTime(wait.seconds);
   if (!wait.ahead) return time && "for " + time;
   return `${plural(wait.ahead, "run")} ahead of yours · ${time || "no estimate yet"}`;
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { duration, number, percent } from "../src/base/format.ts";
+import { duration, number, percent, roughTime } from "../src/base/format.ts";
 
 test("a percentage has fewer digits the larger it is", () => {
   const found = [0, 0.00034, 0.0123, 0.256, 1].map((share) => percent(share));
@@ -46,4 +46,8 @@ test("a number of an imported file may be smaller than any format", () => {
 test("a share of one digit is 0 or 100 % only if it is", () => {
   const found = [0, 1e-6, 0.8333, 0.99999, 1, NaN].map((share) => percent(share, 1));
   assert.deepEqual(found, ["0 %", "0.0001 %", "83.3 %", "99.9 %", "100 %", "–"]);
+});
+
+test("a wait is told in minutes from a minute and a half", () => {
+  assert.deepEqual([roughTime(0.2), roughTime(89), roughTime(90)], ["1 s", "89 s", "2 min"]);
 });
