@@ -22,8 +22,19 @@ test("a number with a given number of digits is not rounded to 0 either", () => 
   assert.deepEqual(found, ["0", "0.00042", "-0.0004", "0.001", "1.235", "2"]);
 });
 
-test("an unknown share is a dash", () => {
-  assert.deepEqual([percent(null), percent(NaN)], ["–", "–"]);
+test("an unknown share and an unknown time are a dash", () => {
+  assert.deepEqual([percent(null), percent(NaN), percent(NaN, 1)], ["–", "–", "–"]);
+  assert.deepEqual([duration(NaN), duration(Infinity), duration(0)], ["–", "–", "0 ms"]);
+});
+
+test("a time of an hour and more is in hours and minutes", () => {
+  const found = [3_599_990, 3_599_996, 5_399_000, 7_199_000].map(duration);
+  assert.deepEqual(found, ["3599.99 s", "1 h 0 min", "1 h 30 min", "2 h 0 min"]);
+});
+
+test("a share that is too small for its digits is not 0 and has no exponent", () => {
+  const found = [1e-8, 9e-9, 1e-30].map((share) => percent(share));
+  assert.deepEqual(found, ["0.000001 %", "< 0.000001 %", "< 0.000001 %"]);
 });
 
 test("what is rounded up to the next form is in that form", () => {
@@ -44,8 +55,8 @@ test("a number of an imported file may be smaller than any format", () => {
 });
 
 test("a share of one digit is 0 or 100 % only if it is", () => {
-  const found = [0, 1e-6, 0.8333, 0.99999, 1, NaN].map((share) => percent(share, 1));
-  assert.deepEqual(found, ["0 %", "0.0001 %", "83.3 %", "99.9 %", "100 %", "–"]);
+  const found = [0, 1e-6, 0.8333, 0.99999, 1].map((share) => percent(share, 1));
+  assert.deepEqual(found, ["0 %", "0.0001 %", "83.3 %", "99.9 %", "100 %"]);
 });
 
 test("a wait is told in minutes from a minute and a half", () => {

@@ -1,8 +1,12 @@
-/** Milliseconds as text. */
+/** Milliseconds as text, in hours and minutes from an hour; a dash if they are unknown. */
 export function duration(ms: number): string {
-  if (!(ms > 0)) return "0 ms";
+  if (!Number.isFinite(ms)) return "–";
+  if (ms <= 0) return "0 ms";
   if (ms < 999.5) return ms.toFixed(ms < 9.95 ? 1 : 0) + " ms";
-  return (ms / 1000).toFixed(2) + " s";
+  const seconds = ms / 1000;
+  if (seconds < 3599.995) return seconds.toFixed(2) + " s";
+  const minutes = Math.round(seconds / 60);
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** About so many seconds as text, in minutes from a minute and a half. */
@@ -43,15 +47,16 @@ export function plural(count: number, noun: string): string {
 
 /**
  * A share of 1 as a percentage, which is 0 or 100 % only if the share is 0 or 1; a dash if it is
- * null or NaN. It has at most so many digits after the point, by default fewer the larger it is.
+ * unknown. It has at most so many digits after the point, by default fewer the larger it is.
  */
 export function percent(share: number | null, digits?: number): string {
-  if (share === null || Number.isNaN(share)) return "–";
+  if (share === null || !Number.isFinite(share)) return "–";
   const value = 100 * share;
   if (digits !== undefined) {
     return number(share < 1 ? Math.min(value, 100 - 10 ** -digits) : value, digits) + " %";
   }
   if (value === 0) return "0 %";
+  if (value > 0 && value < 1e-6) return "< 0.000001 %";
   if (value < 0.1) return value.toPrecision(1) + " %";
   if (value < 100 && value >= 99.5) return Math.min(value, 99.9).toFixed(1) + " %";
   return value.toFixed(value < 9.95 ? 1 : 0) + " %";
