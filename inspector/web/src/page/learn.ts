@@ -31,7 +31,7 @@ import { drawStripCells } from "./strip_view.ts";
 import { drawTeachers, minutesWords, TEACHERS } from "./teachers.ts";
 import { Ticks } from "./ticks.ts";
 
-const UNREAD = "The server did not answer. Choose the lesson again, or load the page again.";
+const NO_ANSWER = "The server did not answer. Choose the lesson again, or load the page again.";
 const READING = "The race of this lesson is not here yet. Check again when you see it.";
 const HERE = "The race of this lesson is here now. Look at it, then check again.";
 
@@ -65,7 +65,7 @@ export class Learn {
   /** Where the lesson opens; null once its race is shown. */
   private opening: Place | null = null;
   /** Whether the server did not answer when its race was asked for. */
-  private unread = false;
+  private unanswered = false;
   private attention: Attention = "bidirectional";
   /** Races that were asked for; an answer to an earlier question is not shown. */
   private asked = 0;
@@ -163,7 +163,7 @@ export class Learn {
     this.now = entry;
     nameInAddress(entry.lesson.key);
     this.start = null;
-    this.unread = false;
+    this.unanswered = false;
     this.drawPages();
     this.drawTexts(entry.lesson);
     this.drawMarks();
@@ -267,8 +267,8 @@ export class Learn {
     if (entry !== this.now || turn !== this.asked) return;
     if (answered === null) {
       this.drawRace(this.start !== null); // that of another lesson would mislead
-      this.unread = true;
-      return this.drawVerdict("ask", UNREAD);
+      this.unanswered = true;
+      return this.drawVerdict("ask", NO_ANSWER);
     }
     this.drawRace(true);
     this.laneB = name;
@@ -360,11 +360,11 @@ export class Learn {
     const pinned = { ...this.race.inspector.cursor.pinned };
     const empty = lesson.answer === "pin" ? pinned.position === null : !given;
     if (empty) return this.drawVerdict("ask", ASKS[lesson.answer]);
-    if (this.start === null) return this.drawVerdict("ask", this.unread ? UNREAD : READING);
+    if (this.start === null) return this.drawVerdict("ask", this.unanswered ? NO_ANSWER : READING);
     const { server } = this.component;
     const answered = await server.check(lesson.key, this.laneB, given, pinned).catch(() => null);
     const said = turn === this.given;
-    if (answered === null) return said ? this.drawVerdict("ask", UNREAD) : undefined;
+    if (answered === null) return said ? this.drawVerdict("ask", NO_ANSWER) : undefined;
     const verdict = JSON.parse(answered) as Verdict;
     if (said) this.drawVerdict(verdict.right ? "yes" : "no", verdictWords(verdict));
     if (verdict.right) progress.right = true;
@@ -375,7 +375,7 @@ export class Learn {
   private renewVerdict(): void {
     const said = this.find("lesson-verdict").textContent;
     if (said === READING) this.drawVerdict("ask", HERE);
-    else if (said === UNREAD) this.drawVerdict("ask", "");
+    else if (said === NO_ANSWER) this.drawVerdict("ask", "");
   }
 
   /** Say whether an answer is right, or ask for one. */
