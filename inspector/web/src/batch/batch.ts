@@ -5,6 +5,7 @@ import { part, reachable, write } from "../base/dom.ts";
 import { Focus, redrawInPlace, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
+import { Throttle } from "../base/throttle.ts";
 import { Figure } from "../figures/figure.ts";
 import { QUANTITY_OPTIONS } from "../inspect/quantities.ts";
 import { agreementFigure, aggregateFigures, type Choice } from "./figures.ts";
@@ -22,7 +23,7 @@ import { stateWords } from "./words.ts";
 const PAGE = 25; // prompts of a page of the table
 const HELD = "driftscope-batch"; // in the session's storage: the id of the batch that is shown
 const REFRESH_MS = 1000;
-const UNREAD = "The server did not answer, so that results may be missing. Load the page again.";
+const NO_ANSWER = "The server did not answer, so that results may be missing. Load the page again.";
 
 interface Recordings {
   level: string;
@@ -39,8 +40,8 @@ export class Batch {
   private rows: Row[] = [];
   private recordings: Recordings | null = null;
   private asking = false;
-  private news = false; // whether a message came that the last question did not see
-  private drawn = 0; // when the table was drawn last
+  private askAgain = false; // whether a message came after the last question
+  private readonly tables = new Throttle(() => this.drawTables(), REFRESH_MS);
   private page = 0;
   private readonly choice: Choice = { quantity: "v", part: 1, layer: 0 };
   private setting = 0;
@@ -140,20 +141,20 @@ export class Batch {
 
   /** Ask for the runs that are new, some at a time, and then for the aggregates. */
   private async ask(): Promise<void> {
-    this.news = true;
+    this.askAgain = true;
     if (this.asking) return;
     this.asking = true;
     try {
-      while (this.news) {
-        this.news = false;
+      while (this.askAgain) {
+        this.askAgain = false;
         await this.askOnce();
       }
     } catch {
-      write(this.find("problems"), UNREAD);
+      write(this.find("problems"), NO_ANSWER);
     } finally {
       this.asking = false;
     }
-    if (isOver(this.progress?.state ?? "")) this.drawTables(true);
+    if (isOver(this.progress?.state ?? "")) this.tables.now();
   }
 
   private async askOnce(): Promise<void> {
@@ -165,7 +166,7 @@ export class Batch {
       if (!found.rows?.length) break;
       const next = this.progress.batch === batch && this.rows.length === length;
       if (next) this.rows.push(...found.rows); // else they were forgotten meanwhile
-      this.drawTables(false);
+      this.tables.ask();
     }
     await this.askAggregates();
   }
@@ -183,9 +184,7 @@ export class Batch {
     this.drawAggregates();
   }
 
-  private drawTables(whole: boolean): void {
-    if (!whole && performance.now() - this.drawn < REFRESH_MS) return;
-    this.drawn = performance.now();
+  private drawTables(): void {
     const prompts = byPrompt(this.rows);
     const pages = Math.max(Math.ceil(prompts.length / PAGE), 1);
     this.page = Math.min(this.page, pages - 1);
@@ -271,7 +270,7 @@ export class Batch {
 
   private turn(by: number): void {
     this.page += by;
-    this.drawTables(true);
+    this.tables.now();
   }
 
   private open({ prompt, setting }: Row): void {
