@@ -6,6 +6,9 @@ import type { Store } from "./store.ts";
 
 /** What is said of a run whose messages stopped before its end. */
 export const BROKEN_OFF = "The run broke off, and the server no longer has it. Run it again.";
+/** What is said of a run that is over, if the messages of its recording stopped before its end. */
+export const RECORDING_BROKEN_OFF =
+  "The recording broke off, and the server no longer has the run. Run it again to record it.";
 
 /** What catching up with the server needs. */
 export interface CatchUpOptions {
@@ -42,7 +45,8 @@ export class CatchUp {
     if (this.unfinished() !== run) return;
     const { store, take } = this.options;
     if (answered?.run) return take(store.asKnown(answered));
-    await take(store.brokenOff(answered ? BROKEN_OFF : UNANSWERED));
+    const gone = store.live ? BROKEN_OFF : RECORDING_BROKEN_OFF;
+    await take(store.brokenOff(answered ? gone : UNANSWERED));
   }
 
   /** The run that, as far as the page knows, goes on or is being recorded. */
