@@ -21,7 +21,7 @@ from inspector.form.settings import Form, build_lane, build_prompt, build_shared
 from inspector.handlers.branching import Branching
 from inspector.handlers.estimates import EstimateService
 from inspector.handlers.file_service import RECORDED, FileService
-from inspector.handlers.page_handlers import BUTTONS, RUNS, Handlers
+from inspector.handlers.page_handlers import BUTTONS, RUNS, Handlers, buttons
 from inspector.handlers.view_service import ViewService
 from inspector.page_data import messages
 from inspector.page_data.messages import to_json
@@ -44,6 +44,7 @@ SHOWN_RUN_JS = "() => document.querySelector('#ds-race .ds').dataset.run ?? ''"
 UNREAD = "The settings of the link could not be read. The defaults are shown."
 UNPLANNED = "The server did not answer. Change a setting or load the page again."
 OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
+IMPORT_OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-import-over')); }"
 CHANGED_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-changed')); }"
 FILES_AT_ONCE = 2  # of exports, and of imports: each may take the memory of four large traces
 WATCHED = 8  # widgets of a listener: Gradio's page reads all of them when one of them changes
@@ -103,21 +104,21 @@ def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> Run
     _wire_presets(form, presets, changed)
     renewed = _renewing(handlers)
     demo.load(**renewed)
-    idle: dict[str, Any] = {"fn": handlers.idle, "outputs": [*keys.values()], **FLAG}
-    tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, idle, renewed))
+    failed = planned | {"fn": plan_after_failure(handlers), "outputs": [plan, *keys.values()]}
+    tab = RunTab(race, keys, partial(_follow, views, race, keys, planned, failed, renewed))
     _wire_run(demo, handlers, tab)
     tab.follow(imported.then(files.run_card, given, tab.outputs, **RUNS, **PRIVATE), held=False)
     recording = race.record(
         views.record, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
     )  # fmt: skip
-    _once_over(recording, planned, idle)
+    _once_over(recording, planned, failed)
     race.branch(**form.copy_listener)  # a listener after it by `then` would get no event data
     branch = race.branch(
         Branching(handlers).branch, form.values_copy, [race, *keys.values()],
         **RUNS, **RAW, **PRIVATE,
     )  # fmt: skip
-    _once_over(branch, planned, idle).then(**renewed)
+    _once_over(branch, planned, failed).then(**renewed)
     block = form.widgets["block_length"]
     fitted = [form.widgets[name] for name in ("prompt", "gen_length", "a.steps", "b.steps")]
     plan.click(handlers.new_problem, [*drawn, block], fitted, **RAW, **FLAG)
@@ -335,24 +336,18 @@ def _follow(
     race: gr.HTML,
     keys: dict[str, gr.Button],
     planned: dict[str, Any],
-    idle: dict[str, Any],
+    failed: dict[str, Any],
     renewed: dict[str, Any],
     run: Dependency,
     held: bool = True,
 ) -> None:
-    """Record a short race after its run, and then enable the buttons.
-
-    `held` tells whether the race component may hold its buttons for `run`. It does not for an
-    import, which comes also while another run holds them.
-    """
+    """Record a short race after its run, and then enable the buttons; see `_once_over`."""
     recording = run.then(
         views.record_short_run, None, [race, *keys.values()],
         **RUNS, **PRIVATE,
     )  # fmt: skip
-    if held:
-        run.failure(None, js=OVER_JS, **FLAG)
-    _when_failed(run, planned, idle)
-    _once_over(recording, planned, idle, held).then(**renewed)
+    _once_failed(run, failed, held)
+    _once_over(recording, planned, failed, held).then(**renewed)
 
 
 def _renewing(handlers: Handlers) -> dict[str, Any]:
@@ -364,27 +359,40 @@ def _renewing(handlers: Handlers) -> dict[str, Any]:
     return {"fn": renewed, "outputs": [handlers.form.widgets["model"]], **FLAG}
 
 
-def _when_failed(event: Dependency, planned: dict[str, Any], idle: dict[str, Any]) -> None:
-    """Disable the buttons that the last message of a failed event left enabled, by `idle`.
+def plan_after_failure(handlers: Handlers) -> Callable[..., list[Any]]:
+    """A handler that updates the plan and all buttons after a run, recording or branch failed.
 
-    The plan comes after them, because it enables Run.
+    What failed has sent no last message, which would disable Pause, Step, Resume and Stop. If
+    another run of the visitor goes on, they stay as they are.
     """
-    disabled = event.failure(**idle)
-    for follow in (disabled.then, disabled.failure):
-        _then_plan(follow, planned)
+
+    def plan(request: gr.Request, values: Any) -> list[Any]:
+        updates = handlers.plan(request, values)
+        live = handlers.is_live(request)
+        return [*updates, *(gr.skip() if live else button for button in buttons("over")[1:])]
+
+    return plan
 
 
 def _once_over(
-    event: Dependency, planned: dict[str, Any], idle: dict[str, Any], held: bool = True
+    event: Dependency, planned: dict[str, Any], failed: dict[str, Any], held: bool = True
 ) -> Dependency:
     """Enable the page's buttons when an event is over, and not before.
 
     Gradio ignores a second click on a button while its event is running, and the event runs until
     after its last message. So Run is enabled by the update of the plan that follows the event, and
-    the buttons in the race component, if it holds them for the event, by `OVER_JS`.
+    the buttons in the race component by `OVER_JS`.
+
+    `held` tells whether the race component may hold its buttons for the event. It does not for an
+    import, which comes also while another run holds them. `failed` are the listener arguments that
+    update the plan if the event fails.
     """
-    if held:
-        for follow in (event.then, event.failure):
-            follow(None, js=OVER_JS, **FLAG)
-    _when_failed(event, planned, idle)
+    event.then(None, js=OVER_JS if held else IMPORT_OVER_JS, **FLAG)
+    _once_failed(event, failed, held)
     return _then_plan(event.then, planned)
+
+
+def _once_failed(event: Dependency, failed: dict[str, Any], held: bool) -> None:
+    """Enable the page's buttons when an event has failed, as `_once_over`."""
+    event.failure(None, js=OVER_JS if held else IMPORT_OVER_JS, **FLAG)
+    _then_plan(event.failure, failed)

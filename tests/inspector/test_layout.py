@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from copy import copy
 
 import pytest
@@ -17,8 +18,9 @@ from inspector.handlers.api import VIEWS_AT_ONCE
 from inspector.handlers.page_handlers import BUTTONS, RUNS
 from inspector.lessons.lessons import LESSONS
 from inspector.page.layout import build, launch_options
-from inspector.page.run_tab import FILES_AT_ONCE
+from inspector.page.run_tab import FILES_AT_ONCE, plan_after_failure
 from inspector.static_files import template
+from tests.inspector.conftest import small_race
 from tests.support.browser import ROOT
 
 
@@ -77,34 +79,56 @@ def test_a_run_card_runs_after_its_import(demo):
     assert found["run_card"].trigger_after == found["import_files"]._id
 
 
-@pytest.mark.parametrize(("name", "gives_back"), [("run_card", False), ("run", True)])
-def test_only_what_holds_the_keys_of_the_race_gives_them_back(demo, name, gives_back):
-    """A file may be uploaded during a run, which holds them until its own end."""
+@pytest.mark.parametrize(
+    ("name", "told"), [("run_card", "driftscope-import-over"), ("run", "driftscope-over")]
+)
+def test_only_what_holds_the_keys_of_the_race_gives_them_back(demo, name, told):
+    """A file may be uploaded during a run, which holds them until its own end.
+
+    The race is told of the end also if the run or its recording fails.
+    """
     (first,) = (fn for fn in demo.fns.values() if fn.name == name and fn.trigger_after is not None)
     chain, found = {first._id}, [first]
     for fn in sorted(demo.fns.values(), key=lambda fn: fn._id):
         if fn.trigger_after in chain:
             chain.add(fn._id)
             found.append(fn)
-    assert "record_short_run" in [fn.name for fn in found]
-    assert any("driftscope-over" in str(fn.js) for fn in found) == gives_back
+    (recording,) = (fn for fn in found if fn.name == "record_short_run")
+    ends = [fn for fn in found if "driftscope-" in str(fn.js)]
+    assert {(fn.trigger_after, fn.trigger_only_on_failure) for fn in ends} == {
+        (first._id, True), (recording._id, True), (recording._id, False),
+    }  # fmt: skip
+    assert all(f"'{told}'" in fn.js for fn in ends)
 
 
-@pytest.mark.parametrize(
-    "name", ["run", "run_card", "record", "record_short_run", "branch", "race"]
-)
-def test_the_buttons_of_a_handler_that_fails_are_disabled_before_the_plan_enables_run(whole, name):
-    """Its last message may have left Pause and Stop enabled."""
-    private = [fn for fn in whole.fns.values() if fn.api_visibility == "private"]
-    begun = [fn for fn in private if fn.name == name]
-    assert begun
-    for event in begun:
-        after = [fn for fn in private if fn.trigger_after == event._id]
-        (idle,) = (fn for fn in after if fn.name == "idle" and fn.trigger_only_on_failure)
-        assert [one.elem_id for one in idle.outputs] == [f"ds-{key}" for key in BUTTONS]
-        later = [fn for fn in private if fn.trigger_after == idle._id]
-        assert [fn.name for fn in later] == ["plan", "plan"]
-        assert not any(fn.name == "plan" and fn.trigger_only_on_failure for fn in after)
+def test_whatever_runs_a_race_updates_all_buttons_after_a_failure(whole):
+    """It sends no last message then, and Stop would stay enabled and do nothing."""
+    keys = {i for i, one in whole.blocks.items() if one.elem_id in {f"ds-{n}" for n in BUTTONS}}
+    named = ("run", "run_card", "race", "record_short_run", "record", "branch")
+    runs = [
+        fn for fn in whole.fns.values()
+        if fn.name in named and keys <= {one._id for one in fn.outputs}
+    ]  # fmt: skip
+    assert {fn.name for fn in runs} == set(named)
+    for run in runs:
+        follow = [fn for fn in whole.fns.values() if fn.trigger_after == run._id]
+        failed = [fn for fn in follow if fn.trigger_only_on_failure and fn.name == "plan"]
+        assert [keys <= {one._id for one in fn.outputs} for fn in failed] == [True], run.name
+
+
+def test_after_a_failure_no_button_is_left_but_run(handlers, session, form, request_of):
+    values = list(form.values(small_race(session)))
+    _, *updates = plan_after_failure(handlers)(request_of(), values)
+    assert [one["interactive"] for one in updates] == [True, False, False, False, False]
+
+
+def test_a_failure_leaves_the_buttons_of_a_run_that_goes_on(handlers, session, form, request_of):
+    values = list(form.values(small_race(session)))
+    with closing(handlers.run(request_of(), values)) as running:
+        next(running)
+        _, run, *others = plan_after_failure(handlers)(request_of(), values)
+    assert not run["interactive"]
+    assert not any("interactive" in one for one in others)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ declare global {
   interface DocumentEventMap {
     /** A run, a recording or a branch is over, and the plan is updated. */
     "driftscope-over": CustomEvent<null>;
+    /** An import is over, with the run of its run card, if any, which holds no keys of the race. */
+    "driftscope-import-over": CustomEvent<null>;
     /** A setting has changed, by hand or by the page. */
     "driftscope-changed": CustomEvent<null>;
     /** The race has started, and asks for the question of the settings and for their plan. */

@@ -165,7 +165,10 @@ export class Race {
     document.addEventListener("driftscope-over", () => {
       this.queued = false;
       this.hold(false);
-      if (this.main) void this.catchUp.end();
+      this.catchEnd();
+    });
+    document.addEventListener("driftscope-import-over", () => {
+      if (!this.store.held) this.catchEnd(); // else the run that holds the keys has its own end
     });
     document.addEventListener("driftscope-question", ({ detail }) => {
       if (this.main) this.question = detail;
@@ -339,6 +342,11 @@ export class Race {
   private ask(name: string, wish: unknown): void {
     this.component.trigger(name, wish);
     this.hold(true);
+  }
+
+  /** Ask for the end of a run whose messages are over, if they did not tell it. */
+  private catchEnd(): void {
+    if (this.main) void this.catchUp.end();
   }
 
   /** Scroll the lanes up to the run's buttons if they are far below. */
