@@ -64,6 +64,19 @@ class Answers:
         self.race.watch.errors.clear()
 
 
+def forget(route):
+    """Answer a question for the whole race as a server that lacks it."""
+    if route.request.post_data_json["fn_name"] == "replay":
+        route.fulfill(json=json.dumps({"run": None, "state": "failed", "message": "", "lanes": {}}))
+    else:
+        route.continue_()
+
+
+def tell(race, name):
+    """Tell the components of the page that something is over."""
+    race.page.evaluate("name => document.dispatchEvent(new CustomEvent(name))", name)
+
+
 def test_run_waits_for_the_settings_of_a_link(app, new_page, listeners):
     """Meanwhile the defaults cannot be run instead."""
     race = new_page()
@@ -134,6 +147,21 @@ def test_changes_that_come_together_are_planned_once(long, listeners):
     assert len(asked) == 1
 
 
+def test_an_import_asks_for_the_end_of_a_run_that_holds_no_keys(long):
+    """As that of a run card whose messages stop."""
+    race, page = long, long.page
+    race.pause_at(2)
+    with page.expect_response(lambda one: '"replay"' in (one.request.post_data or "")):
+        tell(race, "driftscope-over")  # the run goes on, and its keys are given back
+    page.locator("#ds-race .ds[data-held=no]").wait_for()
+    page.route("**/component_server/", forget)
+    tell(race, "driftscope-import-over")
+    race.wait_state("failed")
+    page.unroute_all()
+    race.press("stop")
+    race.wait_state("stopped")
+
+
 def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long):
     race = long
     race.press("run")
@@ -155,16 +183,8 @@ def test_a_run_whose_messages_stop_has_failed_if_the_server_lacks_it(app, new_pa
     """A handler that fails ends them, and Gradio's page says nothing to the race."""
     race = new_page().open(app.link(**LONG))
     race.pause_at(2)
-    lacking = {"run": None, "state": "failed", "message": "", "lanes": {}}
-
-    def forget(route):
-        if route.request.post_data_json["fn_name"] == "replay":
-            route.fulfill(json=json.dumps(lacking))
-        else:
-            route.continue_()
-
     race.page.route("**/component_server/", forget)
-    race.page.evaluate("document.dispatchEvent(new CustomEvent('driftscope-over'))")
+    tell(race, "driftscope-over")
     race.wait_state("failed")
     said = "The run broke off, and the server no longer has it. Run it again."
     race.page.locator("[data-note]", has_text=said).wait_for()

@@ -27,6 +27,12 @@ def own(app, lasting_page):
     return lasting_page().open(app.link())
 
 
+@pytest.fixture(scope="module")
+def middle(app, lasting_page):
+    """A page with the settings of a race that is long enough to be paused."""
+    return lasting_page().open(app.link(**MIDDLE))
+
+
 def test_the_first_view(default):
     race, page = default, default.page
     assert page.title() == "Driftscope"
@@ -116,8 +122,8 @@ def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):
         program(app.url).predict(left, "a", "frame", api_name="/trace")
 
 
-def test_pause_step_resume(app, new_page):
-    race = new_page().open(app.link(**MIDDLE))
+def test_pause_step_resume(middle):
+    race = middle
     race.pause_at(3)
 
     def steps():
@@ -140,6 +146,20 @@ def test_pause_step_resume(app, new_page):
         "n => +document.querySelector('#ds-race .ds').dataset.frameA > n + 5",
         arg=int(race.data("frame-a")),
     )
+    race.press("stop")
+    race.wait_state("stopped")
+
+
+def test_a_token_pinned_during_a_run_is_marked_and_a_second_click_unpins_it(middle):
+    race = middle
+    race.pause_at(3)
+    cell = race.page.locator("#ds-race [data-lane=a] .ds-cell").nth(2)
+    pinned = race.page.locator("#ds-race .ds-pinned")
+    cell.click()
+    pinned.wait_for()
+    assert cell.evaluate("cell => cell.matches('.ds-pinned')")
+    cell.click()
+    pinned.wait_for(state="detached")
     race.press("stop")
     race.wait_state("stopped")
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { started } from "../src/race/lane.ts";
-import { blocksOf, cellState, describe, placeAcross } from "../src/race/tokens.ts";
+import { blocksOf, cellState, describe, Grid, placeAcross } from "../src/race/tokens.ts";
 import { END, raceOf, steps } from "./races.ts";
 
 const STOPS = new Set([END]);
@@ -55,4 +55,16 @@ test("a token is told with its id, confidence, step and time", () => {
   assert.equal(describe(lane, 3, 0), "A · token 4 · still masked · block 2");
   lane.start.record = "layers";
   assert.match(describe(lane, 3, 1), /unmasked at step 1 · block 2$/);
+});
+
+test("once the keyboard has left the grid, it points at no token", () => {
+  const box = new EventTarget();
+  const told: unknown[] = [];
+  new Grid(box as unknown as HTMLElement, {
+    point: (place, how) => told.push([place, how]),
+    pin: () => undefined,
+    keys: (here) => told.push(here),
+  });
+  box.dispatchEvent(new Event("blur"));
+  assert.deepEqual(told, [false, [null, "keys"]]);
 });

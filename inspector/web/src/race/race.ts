@@ -51,7 +51,6 @@ export class Race {
   private readonly live: LiveSteps;
   private readonly catchUp: CatchUp;
   private readonly card: TokenCard;
-  private pinned: Place | null = null;
   private pointed: Place | null = null;
   private queued = false;
   /** When the charts and the inspector were drawn, in milliseconds. */
@@ -165,10 +164,11 @@ export class Race {
     document.addEventListener("driftscope-over", () => {
       this.queued = false;
       this.hold(false);
-      this.catchEnd();
+      if (this.main) void this.catchUp.end();
     });
     document.addEventListener("driftscope-import-over", () => {
-      if (!this.store.held) this.catchEnd(); // else the run that holds the keys has its own end
+      const other = this.store.held; // the keys are held for another run, which has its own end
+      if (this.main && !other) void this.catchUp.end();
     });
     document.addEventListener("driftscope-question", ({ detail }) => {
       if (this.main) this.question = detail;
@@ -192,7 +192,7 @@ export class Race {
     };
     return {
       point: (place, how) => {
-        speak(how === "keys");
+        speak(how === "keys" && place !== null);
         this.pointed = place === null ? null : { lane, place };
         this.drawReadout();
       },
@@ -207,7 +207,8 @@ export class Race {
   }
 
   private pin(name: LaneName, place: number | null): void {
-    const same = this.pinned?.lane === name && this.pinned.place === place;
+    const { pinned } = this;
+    const same = pinned?.lane === name && pinned.place === place;
     const { start } = this.store.lanes[name];
     const { cursor } = this.inspector;
     if (place === null || same || !start) return cursor.release();
@@ -216,24 +217,29 @@ export class Race {
     cursor.move({ lane: name, position, ...this.inspector.follow(name) }, true);
   }
 
-  private moveTo({ lane: name, step, position }: Readonly<Spot>): void {
+  private moveTo({ lane: name, step }: Readonly<Spot>): void {
     const lane = this.store.lanes[name];
-    if (!lane.start || this.store.live) return this.inspector.draw();
-    const place = position === null ? -1 : position - lane.start.prompt.length;
-    this.pinned = place < 0 ? null : { lane: name, place };
     this.markPinned();
-    if (this.transport.frames()[name] === step + 1) return this.inspector.draw();
+    const shown = this.transport.frames()[name] === step + 1;
+    if (!lane.start || this.store.live || shown) return this.inspector.draw();
     this.transport.show(lane, step + 1);
   }
 
+  /** The answer token at the cursor; null if there is none. */
+  private get pinned(): Place | null {
+    const { lane, position } = this.inspector.cursor.pinned;
+    const { start } = this.store.lanes[lane];
+    if (!start || position === null) return null;
+    const place = position - start.prompt.length;
+    return place >= 0 && place < start.length ? { lane, place } : null;
+  }
+
   private markPinned(): void {
-    for (const name of LANES) {
-      const { pinned } = this;
+    const { pinned } = this;
+    for (const name of LANES)
       this.lanes[name].grid.pin(pinned?.lane === name ? pinned.place : null);
-    }
     const { place } = this.card;
-    const same = this.pinned?.lane === place?.lane && this.pinned?.place === place?.place;
-    if (!same) this.card.close();
+    if (pinned?.lane !== place?.lane || pinned?.place !== place?.place) this.card.close();
     this.drawReadout();
   }
 
@@ -299,7 +305,7 @@ export class Race {
     this.find("blocks-box").hidden = !long;
     this.drawHead();
     for (const name of LANES) this.drawLane(name, frames);
-    this.drawReadout();
+    this.markPinned();
   }
 
   private drawInspector(frames: Frames): void {
@@ -344,11 +350,6 @@ export class Race {
     this.hold(true);
   }
 
-  /** Ask for the end of a run whose messages are over, if they did not tell it. */
-  private catchEnd(): void {
-    if (this.main) void this.catchUp.end();
-  }
-
   /** Scroll the lanes up to the run's buttons if they are far below. */
   private comeToLanes(): void {
     if (part(this.root, ".ds-lanes").getBoundingClientRect().top < window.innerHeight * 0.4) return;
@@ -385,7 +386,7 @@ export class Race {
 
   private forget(): void {
     this.transport.reset(this.store.timed);
-    this.pinned = this.pointed = null;
+    this.pointed = null;
     this.card.close();
     this.inspector.frames = {}; // those of the new race are read when it is over
   }

@@ -22,7 +22,7 @@ export interface GridDrawing {
 
 /** What happens in a token grid; a place is an index of the answer, null for none. */
 export interface GridEvents {
-  /** A token was pointed at, by the mouse or by the keyboard. */
+  /** A token was pointed at, by the mouse or by the keyboard; null: it is no more. */
   point: (place: number | null, how: "mouse" | "keys") => void;
   /** A token was chosen; null unpins the token. */
   pin: (place: number | null) => void;
@@ -96,6 +96,7 @@ export class Grid {
     box.addEventListener("blur", () => {
       this.select(null);
       events.keys(false);
+      events.point(null, "keys");
     });
   }
 
