@@ -161,6 +161,10 @@ class RunStore:
         """Keep a record for the lifetime of the store; `drop` does not remove it."""
         self._pinned[record.run_id] = record
 
+    def is_pinned(self, record: RaceRecord) -> bool:
+        """Whether a record was pinned; all visitors share it."""
+        return record.run_id in self._pinned
+
     def put(self, record: RaceRecord) -> None:
         """Add a record, or update its size. The newest record is never dropped."""
         size = record.nbytes()

@@ -103,7 +103,7 @@ class ViewService:
         except ValueError as error:
             yield handlers.refusal(request, f"Nothing to record. {error}")
             return
-        if record.state == "example":
+        if handlers.store.is_pinned(record):
             record = record.copy()
             handlers.store.put(record)
             handlers.live_runs.show(who, record.run_id)

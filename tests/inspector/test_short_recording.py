@@ -132,6 +132,25 @@ def test_a_race_that_was_stopped_is_not_recorded(handlers, finished, request_of)
     assert finished.recorded == {}
 
 
+def test_only_a_race_that_all_visitors_share_is_copied_for_a_recording(
+    handlers, traces, request_of
+):
+    """The visitor's own copy is recorded again as it is."""
+    shared = RaceRecord(state="example", traces=traces)
+    handlers.store.pin(shared)
+
+    def recorded(run):
+        event = SimpleNamespace(run=run, level="layers")
+        *_, (last, *_) = ViewService(handlers).record(event, request_of())
+        return json.loads(last)["run"]
+
+    own = recorded(shared.run_id)
+    assert own != shared.run_id
+    assert shared.recorded == {}
+    assert recorded(own) == own
+    assert len(handlers.store) == 1
+
+
 @pytest.mark.parametrize("run", ["", None, 3, "gone"])
 def test_only_a_race_that_is_in_memory_is_recorded(handlers, finished, request_of, run):
     """No other race, as the last one, is recorded in its place."""
