@@ -1,6 +1,6 @@
 import { copyOnPress } from "../base/clipboard.ts";
 import { answering, type Component } from "../base/component.ts";
-import { make, part, reachable } from "../base/dom.ts";
+import { make, part, reachable, write } from "../base/dom.ts";
 import { plural } from "../base/format.ts";
 import { readJson } from "../base/json.ts";
 import { visibleLines } from "../base/token_text.ts";
@@ -106,7 +106,7 @@ export class Plan {
     tellPlanned(plan.ok);
     const refusal = this.find("[data-error]");
     refusal.hidden = plan.ok;
-    refusal.textContent = plan.ok ? "" : "Cannot run. " + plan.error;
+    write(refusal, plan.ok ? "" : "Cannot run. " + plan.error);
     this.find("[data-plans]").hidden = !plan.ok;
     this.find<HTMLButtonElement>("[data-copy]").disabled = !plan.ok;
     if (!plan.ok) {
