@@ -39,3 +39,31 @@ test("a screen reader is told that a text is copied, and again after another pre
   assert.deepEqual([key.textContent, spoken.textContent], ["Copy", ""]);
   mock.timers.reset();
 });
+
+test("a text that is not shown is copied from a field, and the key keeps the focus", async () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const happened: string[] = [];
+  const field = {
+    value: "",
+    select: () => happened.push("selected"),
+    remove: () => happened.push("removed"),
+  };
+  const key = Object.assign(new EventTarget(), {
+    textContent: "Copy the preset",
+    before: () => undefined,
+    after: () => happened.push("added"),
+    focus: () => happened.push("focus"),
+  });
+  Object.assign(globalThis, {
+    document: {
+      createElement: (tag: string) => (tag === "textarea" ? field : { textContent: "" }),
+      execCommand: () => happened.push(field.value) > 0,
+    },
+  });
+  copyOnPress(key as unknown as HTMLElement, () => "a preset");
+  key.dispatchEvent(new Event("click"));
+  await new Promise((done) => setImmediate(done));
+  assert.deepEqual(happened, ["added", "selected", "a preset", "removed", "focus"]);
+  assert.equal(key.textContent, "Copied");
+  mock.timers.reset();
+});

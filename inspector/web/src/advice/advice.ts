@@ -1,4 +1,5 @@
 import { Announcer, taskNews } from "../base/announcer.ts";
+import { copyOnPress } from "../base/clipboard.ts";
 import type { Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
 import { make, part, reachable, write } from "../base/dom.ts";
@@ -37,10 +38,7 @@ export class AdvicePart {
     for (const [name, act] of Object.entries(this.files()))
       part(this.root, `[data-advice-save="${name}"]`).addEventListener("click", act);
     for (const what of ["link", "preset"] as const)
-      part(this.root, `[data-advice-copy="${what}"]`).addEventListener(
-        "click",
-        () => void this.copy(what),
-      );
+      copyOnPress(part(this.root, `[data-advice-copy="${what}"]`), () => this.chosenText(what));
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
     new ResizeObserver(() => {
       this.draw();
@@ -110,19 +108,12 @@ export class AdvicePart {
     this.component.trigger("race", { search: this.progress?.search, name });
   }
 
-  /** Copy the link of the chosen setting's race, or its preset. */
-  private async copy(what: "link" | "preset"): Promise<void> {
+  /** The link of the chosen setting's race, or its preset; empty without one. */
+  private chosenText(what: "link" | "preset"): string {
     const chosen = this.advice?.chosen;
-    if (!chosen) return;
-    const link = `${location.origin}${location.pathname}?${chosen.query}`;
-    const text = what === "link" ? link : JSON.stringify(chosen.preset, null, 1);
-    const said = this.find("copied");
-    try {
-      await navigator.clipboard.writeText(text);
-      write(said, what === "link" ? "The link is copied." : "The preset is copied.");
-    } catch {
-      write(said, "The browser did not allow copying; save the run card.");
-    }
+    if (!chosen) return "";
+    if (what === "preset") return JSON.stringify(chosen.preset, null, 1);
+    return `${location.origin}${location.pathname}?${chosen.query}`;
   }
 
   /** What each button of the files saves. */
