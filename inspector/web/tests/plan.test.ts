@@ -29,7 +29,7 @@ class Part {
   }
 }
 
-test("a refusal that the next plan repeats is not written again, nor read by a screen reader", () => {
+test("a refusal that the next plan repeats is not written again", () => {
   const nothing = (): undefined => undefined;
   Object.assign(globalThis, {
     document: { addEventListener: nothing, dispatchEvent: nothing, createElement: () => ({}) },
