@@ -283,13 +283,11 @@ class Handlers:
         """Whether a run of the visitor goes on."""
         return self.live_runs.control(visitor_id(request)) is not None
 
-    def idle(self, request: gr.Request) -> list[Any]:
-        """The buttons when no run of the visitor goes on; those of one that does stay."""
-        return [gr.skip()] * len(BUTTONS) if self.is_live(request) else buttons("over")
-
     def refusal(self, request: gr.Request, text: str) -> list[Any]:
-        """A notice of what was refused, and the buttons."""
-        return [messages.notice("failed", text), *self.idle(request)]
+        """A notice of what was refused, and the buttons; those of a run that goes on stay."""
+        live = self.is_live(request)
+        updates = [gr.skip()] * len(BUTTONS) if live else buttons("over")
+        return [messages.notice("failed", text), *updates]
 
     def current(self, request: gr.Request) -> RaceRecord | None:
         """The visitor's last race, or None."""
