@@ -25,7 +25,7 @@ def safe(cell: Any) -> Any:
     """A cell value that a spreadsheet does not read as a formula.
 
     Numbers stay as they are; None and numbers that are not finite become empty. Every line break
-    is "\\n", which the writer puts in quotes: a bare "\\r" would begin a row.
+    is a line feed, which the writer puts in quotes: a bare carriage return would begin a row.
     """
     if isinstance(cell, str):
         cell = cell.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,6 +1,5 @@
 """Recordings that do not fit their run are refused."""
 
-
 import numpy as np
 import pytest
 
