@@ -76,10 +76,11 @@ class DataRows(NamedTuple):
 
 
 class HostState(NamedTuple):
-    """`masked` [B, T] and `needs` [B, n] of a StepView on the host."""
+    """`masked` and `needs` of a StepView on the host; `undecided` [B, T]: masks before a stop."""
 
     masked: np.ndarray
     needs: np.ndarray
+    undecided: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -123,15 +124,16 @@ class StepView:
     @property
     def masked_host(self) -> np.ndarray:
         """`masked` on the host. Not available to policies with `Speedups.static_rows`."""
-        return self._known_host_state.masked
+        return self.known_host_state.masked
 
     @property
     def needs_host(self) -> np.ndarray:
         """`needs` on the host. Not available to policies with `Speedups.static_rows`."""
-        return self._known_host_state.needs
+        return self.known_host_state.needs
 
     @property
-    def _known_host_state(self) -> HostState:
+    def known_host_state(self) -> HostState:
+        """`host_state`. Not available to policies with `Speedups.static_rows`."""
         assert self.host_state is not None, "a policy with static_rows must not read the canvas"
         return self.host_state
 
@@ -270,8 +272,10 @@ class CachePolicy:
         """Whether a step computes logits only at the positions of `StepView.order`."""
         return False
 
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """Masked positions [B, T] bool whose confidence `end_step` gets; None: those of the block.
+    def confidence_mask(
+        self, step: int, masked: np.ndarray, undecided: np.ndarray, block: slice
+    ) -> np.ndarray | None:
+        """`undecided` positions [B, T] whose confidence `end_step` gets; None: those of the block.
 
         Their rows must enter the step. Positions of the block that are left out cannot be
         committed in this step; at least one must remain in each sequence's open block.

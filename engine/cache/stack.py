@@ -95,9 +95,11 @@ class Stack(CachePolicy):
         """That of `base`."""
         return self.base.follows_order
 
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+    def confidence_mask(
+        self, step: int, masked: np.ndarray, undecided: np.ndarray, block: slice
+    ) -> np.ndarray | None:
         """That of `base`."""
-        return self.base.confidence_mask(step, masked, block)
+        return self.base.confidence_mask(step, masked, undecided, block)
 
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """That of `base`."""

@@ -109,7 +109,7 @@ class StepViewBuilder:
         masked, undecided = self.canvas.host_masked.copy(), self.canvas.undecided.copy()
         ends = policy.logits_end(undecided, block)
         rows = self.unmasker.candidate_positions(undecided, block, ends)
-        watched = policy.confidence_mask(self.step, undecided, block)
+        watched = policy.confidence_mask(self.step, masked, undecided, block)
         eligible = rows if watched is None else rows & watched
         assert (eligible.any(1) == rows.any(1)).all(), "a policy left an open block out"
         order = self.unmasker.planned_order(rows, block, self.block_step, noise, eligible)
@@ -122,7 +122,7 @@ class StepViewBuilder:
         finished = ~real.any(1)
         needs[finished] = block.stop - 1 if finished.all() else needs[~finished].min()
         device, left = self.canvas.device_ids.device, undecided[:, block].sum(1)
-        state = HostState(masked, needs)
+        state = HostState(masked, needs, undecided)
         return self._build(upload(masked, device), upload(needs, device), real, left, state, order)
 
     def of_fill(self, rows: slice) -> StepView:
@@ -132,7 +132,7 @@ class StepViewBuilder:
         """
         masked, shift = self.canvas.host_masked.copy(), self.run.info.logit_shift
         needs = np.full((len(masked), 1), rows.stop - 1 + shift)
-        state, left = HostState(masked, needs), masked[:, self.block].sum(1)
+        state, left = HostState(masked, needs, masked), masked[:, self.block].sum(1)
         device = self.canvas.device_ids.device
         view = self._build(
             upload(masked, device), upload(needs, device), np.zeros(needs.shape, bool), left, state

@@ -231,7 +231,8 @@ def _choose(
     real = np.ones(needs.shape, bool)
     view = replace(
         view, needs=torch.from_numpy(needs), real=torch.from_numpy(real), real_host=real,
-        host_state=HostState(masked, needs), order=order, left=undecided[:, block].sum(1),
+        host_state=HostState(masked, needs, undecided), order=order,
+        left=undecided[:, block].sum(1),
     )  # fmt: skip
     commit = rule.commit(known.candidates, view)
     committed = np.zeros(masked.shape, bool)
@@ -365,7 +366,7 @@ def _view(trace: Trace, step: int, spec: RunSpec, info: ModelInfo, point: Branch
         real=torch.from_numpy(none > 0),
         left=left,
         real_host=none > 0,
-        host_state=HostState(masked, none),
+        host_state=HostState(masked, none, masked),
     )
 
 

@@ -50,8 +50,8 @@ class StaleD2Cache(D2Cache):
         if view.step == 0:
             super().update_confidence(view, confidence)
 
-    def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        return super().choose(masked, self._block)
+    def choose(self, masked: np.ndarray, undecided: np.ndarray, block: slice) -> np.ndarray:
+        return super().choose(masked, undecided, self._block)
 
     def _within_reach(self, free: np.ndarray) -> np.ndarray:
         start, last = self.run.prompt_length, free[: self.current_k][-1:]

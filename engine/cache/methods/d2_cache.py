@@ -102,21 +102,16 @@ class D2Cache(CachePolicy):
     def begin_step(self, view: StepView) -> StepPlan:
         """All rows at a refresh, else the chosen ones."""
         self._weighing = not self._full(view.step + 1)
-        rows = None
-        step, masked, chosen = self._chosen  # set by confidence_mask, which one branch alone calls
-        if step != view.step:
-            masked, chosen = view.masked_host, None
+        plan, state = StepPlan(), view.known_host_state
         if not self._full(view.step):
-            needed = np.zeros_like(view.masked_host)
-            rows = np.maximum(view.needs_host - self.run.info.logit_shift, 0)
-            np.put_along_axis(needed, rows, True, 1)
-            chosen = self.choose(masked, view.block) if chosen is None else chosen
-            ended = self._masked_before & ~masked & view.masked_host  # by a stop, not committed
-            rows = needed | (chosen & ~ended)
-        self._masked_before = masked
-        if rows is None:
-            return StepPlan()
-        return StepPlan(upload_mask(rows, view.canvas.device), kind="partial")
+            step, rows = self._chosen  # set by confidence_mask, which one branch alone calls
+            if step != view.step:
+                rows = self.choose(state.masked, state.undecided, view.block)
+            needed = np.maximum(state.needs - self.run.info.logit_shift, 0)
+            np.put_along_axis(rows, needed, True, 1)
+            plan = StepPlan(upload_mask(rows, view.canvas.device), kind="partial")
+        self._masked_before = state.masked
+        return plan
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
         """Recompute every row that entered; the attention weights go into the roll-out."""
@@ -140,8 +135,7 @@ class D2Cache(CachePolicy):
         self.flow = np.zeros((run.batch, run.length))
         self.visible = np.ones((run.batch, run.length), bool)
         self._pending: tuple[StepView, HostCopy] | None = None
-        # The step, its masks before a stop, and the rows chosen unless all are recomputed.
-        self._chosen: tuple[int, np.ndarray, np.ndarray | None] = -1, self._masked_before, None
+        self._chosen = -1, self._masked_before  # the last step that chose rows, and these rows
 
     def can_commit(self, count: int) -> bool:
         """The masks of the current block are candidates before all others."""
@@ -155,13 +149,15 @@ class D2Cache(CachePolicy):
                 f"valid value is {count}, the block_length, unless refresh_interval is 1"
             )
 
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
-        """Every mask whose row is recomputed."""
-        chosen = None if self._full(step) else self.choose(masked, block)
-        self._chosen = step, masked, chosen
-        if chosen is None:
-            return None if self._full(step + 1) else masked
-        return masked & self._shifted(chosen, forward=True)
+    def confidence_mask(
+        self, step: int, masked: np.ndarray, undecided: np.ndarray, block: slice
+    ) -> np.ndarray | None:
+        """Every undecided mask whose row is recomputed."""
+        if self._full(step):
+            return None if self._full(step + 1) else undecided
+        chosen = self.choose(masked, undecided, block)
+        self._chosen = step, chosen
+        return undecided & self._shifted(chosen, forward=True)
 
     def end_step(self, view: StepView, confidence: Tensor, committed: Tensor) -> None:
         """Start to copy the confidences and the roll-out to the host, for the next step."""
@@ -212,13 +208,14 @@ class D2Cache(CachePolicy):
         self._receive()
         return self._confidence
 
-    def choose(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        """Rows [B, T] bool of a step, given the `masked` positions [B, T] before it.
+    def choose(self, masked: np.ndarray, undecided: np.ndarray, block: slice) -> np.ndarray:
+        """Rows [B, T] bool of a step, given `masked` and `undecided` [B, T] before it.
 
         They are the rows that predict the candidates, the tokens committed in the last step, the
         nucleus of the roll-out among all other rows, and small gaps between these.
         """
-        rows = self._shifted(self._candidates(masked, block)) | (self._masked_before & ~masked)
+        rows = self._shifted(self._candidates(masked, undecided, block))
+        rows |= self._masked_before & ~masked
         self._receive()
         if self._assumed_share is not None:
             return self._with_assumed_rows(rows)
@@ -238,14 +235,14 @@ class D2Cache(CachePolicy):
             row[rest[np.linspace(0, len(rest) - 1, wanted).astype(np.int64)]] = True
         return rows
 
-    def _candidates(self, masked: np.ndarray, block: slice) -> np.ndarray:
-        """The `current_k` most certain masks, those of the block first, as a mask [B, T]."""
+    def _candidates(self, masked: np.ndarray, undecided: np.ndarray, block: slice) -> np.ndarray:
+        """The `current_k` most certain undecided masks, those of the block first, [B, T] bool."""
         start = self.run.prompt_length
         known = torch.from_numpy(~masked[:, start:])
         score = np.zeros_like(self._confidence)
         score[:, start:] = self.confidence[:, start:] * density(known, self.sigma).numpy()
         found = np.zeros_like(masked)
-        for row, free, certain in zip(found, map(np.flatnonzero, masked), score, strict=True):
+        for row, free, certain in zip(found, map(np.flatnonzero, undecided), score, strict=True):
             free = self._within_reach(free)
             ranked = free[np.lexsort((-certain[free], free >= block.stop))]
             row[ranked[: self.current_k]] = True

@@ -216,10 +216,12 @@ class DllmCache(CachePolicy):
         seeds = run.seeds or range(run.batch)
         self._noise = [torch.Generator().manual_seed(seed) for seed in seeds]
 
-    def confidence_mask(self, step: int, masked: np.ndarray, block: slice) -> np.ndarray | None:
+    def confidence_mask(
+        self, step: int, masked: np.ndarray, undecided: np.ndarray, block: slice
+    ) -> np.ndarray | None:
         """All masks at a step whose guidance later steps use."""
         used_later = self.guides(step) and not self.guides(step + 1)
-        return masked if self.run.guided and used_later else None
+        return undecided if self.run.guided and used_later else None
 
     def guides(self, step: int) -> bool:
         """The first five steps and every `cfg_interval` after them (released code)."""

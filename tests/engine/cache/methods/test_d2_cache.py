@@ -67,9 +67,9 @@ def test_a_nucleus_of_everything_is_no_cache(model):
 
 @dataclass
 class Forgetful(D2Cache):
-    def choose(self, masked, block):
+    def choose(self, masked, undecided, block):
         self._masked_before = masked
-        return super().choose(masked, block)
+        return super().choose(masked, undecided, block)
 
 
 def test_committed_tokens_are_recomputed_in_the_next_step(model):
@@ -160,7 +160,8 @@ def test_padding_has_no_influence():
     torch.testing.assert_close(policy.influence[0, 7:], alone.influence[0], atol=ATOL, rtol=0)
     assert (unmasked.influence[0, 7:] - alone.influence[0]).abs().max() > 1e-3
     policy.rollout_p = 1.0
-    chosen = policy.choose(np.zeros((2, 25), bool), slice(9, 13))
+    nothing = np.zeros((2, 25), bool)
+    chosen = policy.choose(nothing, nothing, slice(9, 13))
     assert not chosen[0, :7].any()
     assert chosen[0, 7:].all()
 

@@ -1,6 +1,7 @@
 """d2Cache: its roll-out, the rows it chooses, and the confidences it chooses by."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -50,13 +51,17 @@ class Watched(D2Cache):
 
     def start(self, run):
         super().start(run)
-        self.layers, self.rolled, self.chosen = [], [], []
+        self.layers, self.rolled, self.chosen, self.candidates = [], [], [], []
 
     def begin_step(self, view):
         self.layers.append([])
         plan = super().begin_step(view)
         self.chosen.append(fed(plan))
         return plan
+
+    def _candidates(self, masked, undecided, block):
+        self.candidates.append(super()._candidates(masked, undecided, block))
+        return self.candidates[-1]
 
     def _roll(self, layer, probe, weights):
         rows = to_mask(probe.rows, 1, probe.length)[0]
@@ -129,11 +134,14 @@ def test_a_nucleus_holds_no_more_than_its_share(share):
     assert nucleus(np.ones(30), np.ones(30, bool), 0.1).tolist() == [0, 1, 2]
 
 
-def naive_rows(policy, masked, block, shift):
-    """The rows of one sequence by the words of the paper, position by position."""
+def naive_rows(policy, masked, block, shift, stop):
+    """The rows of one sequence by the words of the paper, position by position.
+
+    Masks from `stop` on are no candidates, and unknown.
+    """
     size, k = policy.run.block_length, policy.current_k
     near = density(torch.from_numpy(~masked[:, P:]), policy.sigma)[0]
-    free = [p for p in range(P, T) if masked[0, p]]
+    free = [p for p in range(P, stop) if masked[0, p]]
     end = T if len(free) < k else P + ((free[k - 1] - P) // size + 1) * size
     score = {p: policy.confidence[0, p] * float(near[p - P]) for p in free if p < end}
     bonus = max(score.values(), default=0)
@@ -157,7 +165,7 @@ def naive_rows(policy, masked, block, shift):
 @pytest.mark.parametrize("shift", [0, 1])
 def test_the_rows_are_those_of_the_paper(shift, k, p, w):
     noise, grew = np.random.default_rng(k), 0
-    for start in (P, P + 4, P + 8) * 4:
+    for start, stop in product((P, P + 4, P + 8), (T - 4, T - 1, T, T)):
         policy = D2Cache(k, p, 4.0, w)
         policy.start(RunInfo(make_info(shift), 1, P, T - P, 4))
         policy.confidence[:] = noise.random(T)
@@ -165,10 +173,11 @@ def test_the_rows_are_those_of_the_paper(shift, k, p, w):
         policy._masked_before[0, start:] = noise.random(T - start) < 0.9
         masked = policy._masked_before & (noise.random((1, T)) < 0.8)
         block = slice(start, start + 4)
-        found = policy.choose(masked, block)
-        assert set(np.flatnonzero(found)) == naive_rows(policy, masked, block, shift)
+        undecided = masked & (np.arange(T) < stop)
+        found = policy.choose(masked, undecided, block)
+        assert set(np.flatnonzero(found)) == naive_rows(policy, masked, block, shift, stop)
         policy.inflate_w = 0
-        grew += (found != policy.choose(masked, block)).any()
+        grew += (found != policy.choose(masked, undecided, block)).any()
     assert (grew > 0) == (w > 1)
 
 
@@ -223,10 +232,10 @@ def test_of_a_repeated_row_the_first_confidence_counts():
     assert policy.confidence[0, [8, 9, 10]].tolist() == [0.25, 0, 0.5]
 
 
-def test_masks_behind_a_stop_are_no_newest_tokens():
-    """The steps after the stop do not compute every mask behind it."""
-    spec = d2(k=2, block_length=16, gen_length=16, steps=16)
-    model, tap, seen = model_of("mha"), LogitTap(), {}
+def run_with_a_stop(model, **changes):
+    """A tap, the step that commits a stop between masks, its position, and the policies."""
+    spec = d2(k=2, block_length=16, gen_length=16, steps=16, **changes)
+    tap, seen, policies = LogitTap(), {}, []
     for event in run(model, spec).events:
         place = int(event.positions[0])
         before = sum(position < place for position in seen)
@@ -238,11 +247,30 @@ def test_masks_behind_a_stop_are_no_newest_tokens():
         pytest.fail("no step has enough masks on both sides")
     token = int(event.ids[0])
     assert token not in seen.values()
-    job = replace(micro_job(model, spec, recorder=tap), stops=((token,),))
+
+    def policy():
+        policies.append(Watched(current_k=2))
+        return policies[-1]
+
+    job = replace(micro_job(model, spec, recorder=tap, policy=policy), stops=((token,),))
     list(denoise(Denoiser(job)))
-    later = tap.steps[event.step + 1 :]
+    return tap, event.step, place, policies
+
+
+def test_masks_behind_a_stop_are_no_newest_tokens():
+    """The steps after the stop do not compute every mask behind it."""
+    tap, step, place, _ = run_with_a_stop(model_of("mha"))
+    later = tap.steps[step + 1 :]
     assert len(later) > 1
     for view, plan, *_ in later:
         behind = view.masked_host[0] & (np.arange(T) > place)
         assert behind.any()
         assert not fed(plan)[0, behind].all()
+
+
+def test_masks_behind_a_stop_are_no_candidates_in_both_branches_of_guidance():
+    _, step, place, policies = run_with_a_stop(model_of("mha"), cfg_scale=1.0)
+    found = [np.concatenate(policy.candidates) for policy in policies]
+    assert np.array_equal(*found)
+    assert found[0][: step, place + 1 :].any()
+    assert not found[0][step:, place + 1 :].any()
