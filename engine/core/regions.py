@@ -7,7 +7,7 @@ that share a block with the answer belong to that block while it is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -56,20 +56,23 @@ def refreshes_within(step: int, interval: int | None, left: int) -> bool:
     return interval is not None and step % interval + left >= interval
 
 
-def recomputed_kinds(plan: np.ndarray, areas: Iterable[np.ndarray], length: int) -> np.ndarray:
-    """Kinds [S, 3] uint8 (index into KINDS) of each step's `areas` [3, T] bool, by a trace's plan.
+def recomputed_kinds(
+    plan: np.ndarray, areas: Callable[[int], np.ndarray], length: int
+) -> np.ndarray:
+    """Kinds [S, 3] uint8 (index into KINDS) of the regions of each step, by a trace's plan.
 
-    `plan` is [S, layers, sites, ceil(T/8)] uint8, `length` is T.
+    `plan` is [S, layers, sites, ceil(T/8)] uint8, `length` is T. `areas` gives the rows [3, T] bool
+    of the regions in a step. One step at a time is unpacked, since a trace may have many.
     """
-    some, every = (
-        np.unpackbits(reduce(plan, (1, 2)), axis=-1, count=length).astype(bool)
-        for reduce in (np.bitwise_or.reduce, np.bitwise_and.reduce)
-    )
     kinds, later = np.zeros((len(plan), 3), np.uint8), np.zeros(length, bool)
-    for step, step_areas in reversed(list(enumerate(areas))):
-        for region, rows in enumerate(step_areas):
-            kinds[step, region] = KINDS.index(_kind(some[step], every[step], later, rows))
-        later |= some[step]
+    for step in reversed(range(len(plan))):
+        some, every = (
+            np.unpackbits(reduce(plan[step], (0, 1)), count=length).view(bool)
+            for reduce in (np.bitwise_or.reduce, np.bitwise_and.reduce)
+        )
+        for region, rows in enumerate(areas(step)):
+            kinds[step, region] = KINDS.index(_kind(some, every, later, rows))
+        later |= some
     return kinds
 
 

@@ -208,7 +208,10 @@ class Trace:
         ValueError if the run's block length is unknown.
         """
         arrays = self.arrays()
-        areas = self.region_rows(np.arange(len(arrays["plan"])))
+
+        def areas(step: int) -> np.ndarray:
+            return self.region_rows(np.array([step]))[0]
+
         return recomputed_kinds(arrays["plan"], areas, len(arrays["canvas"]))
 
     def region_rows(self, steps: np.ndarray) -> np.ndarray:

@@ -29,7 +29,8 @@ def kinds(family, policy=None, **changes):
     shift = model.info.logit_shift
     areas = [region_rows(PROMPT, slice(s, s + spec.block_length), LENGTH, shift) for s in starts]
     planned = np.stack([event.recording.planned for event in events])
-    return np.array(KINDS)[planned], np.array(KINDS)[recomputed_kinds(plans, areas, LENGTH)]
+    done = recomputed_kinds(plans, areas.__getitem__, LENGTH)
+    return np.array(KINDS)[planned], np.array(KINDS)[done]
 
 
 @pytest.mark.parametrize("cache", STATIC)

@@ -218,6 +218,12 @@ def test_the_rows_of_regions_are_in_memory_once():
     assert peak_of(lambda: trace.region_rows(steps)) < 1.6 * held
 
 
+def test_the_kinds_of_a_long_run_need_little_memory():
+    trace = synthetic()[0]
+    steps, length = len(trace.arrays()["plan"]), len(trace.arrays()["canvas"])
+    assert peak_of(trace.recomputed_kinds) < steps * length
+
+
 def test_without_plans_the_recompute_map_is_empty():
     assert traced(level="off")[0].recompute_map().shape == (0, 0, 4, 22)
 
