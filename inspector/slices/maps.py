@@ -26,7 +26,8 @@ from inspector.views.similarity import compared, compared_steps, step_matrix
 
 Fold = Callable[[np.ndarray, tuple[int, int]], np.ndarray]
 FOLDS: dict[str, Fold] = {
-    "maximum": reduction.by_maximum, "mean": reduction.by_mean, "share": reduction.by_share,
+    "maximum": reduction.by_maximum, "minimum": reduction.by_minimum, "mean": reduction.by_mean,
+    "share": reduction.by_share,
 }  # fmt: skip
 AXES = {"steps": "step", "probes": "probe", "layers": "layer", "positions": "position"}
 
@@ -125,10 +126,10 @@ def lens_map(trace: Trace, fields: Fields) -> Cut:
 
 
 def verdict_map(trace: Trace, fields: Fields) -> Cut:
-    """The guider's verdicts: steps by answer tokens, reduced to the verdict of the highest code."""
+    """The guider's verdicts: steps by answer tokens, reduced to the first of `verdicts.NAMES`."""
     check_guided(trace)
     facts = {"no_data": verdicts.NOT_DRAFTED}
-    return _map(fields, verdicts.cells(trace), ("steps", "tokens"), "maximum", facts)
+    return _map(fields, verdicts.cells(trace), ("steps", "tokens"), "minimum", facts)
 
 
 def _part(

@@ -1,4 +1,4 @@
-"""Reduction: heat maps with more cells than a screen or a message, by maximum or mean."""
+"""Reduction: heat maps with more cells than a screen or a message, and how they are joined."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def by_maximum(codes: np.ndarray, by: tuple[int, int]) -> np.ndarray:
         return codes
     shifted = codes + codes.dtype.type(1)  # no data becomes 0, the smallest
     return _folded(np.maximum, _folded(np.maximum, shifted, by[0], 0), by[1], 1) - 1
+
+
+def by_minimum(codes: np.ndarray, by: tuple[int, int]) -> np.ndarray:
+    """The smallest code of each cell [rows, columns]; its type's maximum is no data."""
+    return _folded(np.minimum, _folded(np.minimum, codes, by[0], 0), by[1], 1)
 
 
 def by_mean(codes: np.ndarray, by: tuple[int, int]) -> np.ndarray:

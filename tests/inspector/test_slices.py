@@ -193,6 +193,13 @@ def test_points_of_drafted_tokens_have_the_verdict_of_their_cell(trace, held):
     assert np.array_equal(found["verdict"], want)
 
 
+def test_a_cell_of_several_verdicts_has_the_first_in_the_legend(trace):
+    found, facts = cut(trace, "guider", "map", width=1, height=1)
+    verdicts = cut(trace, "guider", "map")[0]["cells"]
+    assert found["cells"] == verdicts.min() < verdicts[verdicts != facts["no_data"]].max()
+    assert facts["by"] == "minimum"
+
+
 def test_of_many_drafted_tokens_those_of_some_steps_are_given(trace, held, monkeypatch):
     own = (held["draft_step"] >= 2) & (held["draft_step"] < 30)
     monkeypatch.setattr(guider, "MAX_POINTS", -(-int(own.sum()) // 4))

@@ -42,11 +42,14 @@ def sparse_codes():
 
 
 @pytest.mark.parametrize("by", [(1, 1), (2, 3), (5, 70), (23, 150), (40, 200)])
-def test_a_reduced_cell_has_the_largest_known_code(by):
+@pytest.mark.parametrize(
+    ("fold", "best"), [(reduction.by_maximum, np.max), (reduction.by_minimum, np.min)]
+)
+def test_a_reduced_cell_has_the_largest_or_the_smallest_known_code(by, fold, best):
     codes = sparse_codes()
-    found = reduction.by_maximum(codes, by)
+    found = fold(codes, by)
     want = [
-        known.max() if (known := cell[cell != NOT_EVALUATED]).size else NOT_EVALUATED
+        best(known) if (known := cell[cell != NOT_EVALUATED]).size else NOT_EVALUATED
         for cell in blocks(codes, by)
     ]
     assert found.ravel().tolist() == want

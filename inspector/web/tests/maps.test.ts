@@ -7,6 +7,7 @@ import { windowed } from "../src/figures/zoom.ts";
 import { CellMap, largerBlocks } from "../src/inspect/cell_map.ts";
 import { mapParameters, partQuery, wholeQuery, type AxisSight } from "../src/inspect/map_query.ts";
 import type { Slice } from "../src/inspect/slice.ts";
+import { verdictCells } from "../src/inspect/views/guider.ts";
 import { bytes } from "./inspected.ts";
 
 function sight(count: number, pixels: number, shown: AxisSight["shown"] = null): AxisSight {
@@ -160,4 +161,13 @@ test("maps that are joined in other ways are compared in the larger blocks of bo
     y: { from: 0, to: 4, factor: 2 },
   });
   assert.equal(largerBlocks(joined(1, 1), joined(1, 1), 6, 4), undefined);
+});
+
+test("joined verdicts are blocks of the answer tokens that are shown", () => {
+  const codes = Uint8Array.from([1, 2, 3, 4]);
+  assert.deepEqual(verdictCells(new CellMap(JOINED), codes, 5, []), {
+    blocks: { x: { from: 2, to: 5, factor: 2 }, y: { from: 0, to: 4, factor: 2 } },
+  });
+  const single = verdictCells(new CellMap(FINE), codes, 2, []);
+  assert.deepEqual([single.blocks, single.cells?.().codes], [undefined, codes]);
 });

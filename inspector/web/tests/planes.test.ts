@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { at } from "../src/inspect/arrays.ts";
 import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { matrixOf, pairIndex } from "../src/inspect/replay_slices/similarity.ts";
+import { singleRows } from "../src/inspect/plans.ts";
 import { planeCodes } from "../src/inspect/planes.ts";
 import { verdictCodes, verdictMap } from "../src/inspect/views/guider.ts";
 import { kindCodes } from "../src/inspect/views/schedule.ts";
@@ -87,4 +88,10 @@ test("the verdicts of a map are found out once, with those that occur", () => {
   const { used, codes, present } = verdictMap((step) => step, ["accepted", "mismatch"], frame());
   assert.deepEqual([used, codes.length], [4, 12]);
   assert.deepEqual([...present].sort(), [0, 1, 2]);
+});
+
+test("drifts of joined rows are not those of single rows", () => {
+  const cells = bytes([2, 3], [1, 2, 3, 4, 5, 6]);
+  assert.equal(singleRows({ cells, by: "none" }), cells);
+  assert.equal(singleRows({ cells, by: "maximum" }), null);
 });

@@ -12,6 +12,7 @@ interface MapAxis {
 
 const REDUCED: Readonly<Record<string, string>> = {
   maximum: "largest",
+  minimum: "first in the legend",
   mean: "mean",
   share: "share",
 };

@@ -37,9 +37,20 @@ export function rowsDone(from = 0): Query {
   return { view: "plan", part: "counts", position_from: from || undefined };
 }
 
-/** The drifts of a quantity of all rows of a step [layers, positions]. */
+/** The drift codes of all rows of a step [layers, positions]; `by`: how cells were joined. */
+export interface RowDrifts {
+  cells: NdArray;
+  by: string;
+}
+
+/** The drifts of a quantity of all rows of a step. */
 export function driftOfRows(quantity: string, step: number): Query {
   return { view: "drift", part: "map", quantity, step };
+}
+
+/** The drift codes row by row; null if the server joined rows, as it does in very large maps. */
+export function singleRows({ cells, by }: RowDrifts): NdArray | null {
+  return by === "none" ? cells : null;
 }
 
 /** The drifts and the recomputed sites of a position. */

@@ -4,7 +4,15 @@ import type { Inspector } from "./inspector.ts";
 import { canRecord } from "./inspector_options.ts";
 import type { NdArray } from "./arrays.ts";
 import type { RowCell } from "./planned_row.ts";
-import { driftOfRows, planOfStep, tokenRows, type PlanBits, type TokenRows } from "./plans.ts";
+import {
+  driftOfRows,
+  planOfStep,
+  singleRows,
+  tokenRows,
+  type PlanBits,
+  type RowDrifts,
+  type TokenRows,
+} from "./plans.ts";
 import { documentOf, type Query, type Slice } from "./slice.ts";
 import { hasLevel, hasPlans, isMissing, type Missing } from "./view.ts";
 import { Why, type Rules } from "./why.ts";
@@ -57,7 +65,7 @@ export function rowReason(
     drifts: (quantity: string): NdArray | null => {
       const known = hasLevel(frame, "layers");
       const found = known ? get(driftOfRows(quantity, cell.step)) : undefined;
-      return isSlice(found) ? found.arrays.cells : null;
+      return isSlice(found) ? singleRows(documentOf<RowDrifts>(found)) : null;
     },
   };
   return new Why(frame, documentOf<Rules>(why), facts, cell).sentence();

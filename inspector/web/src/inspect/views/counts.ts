@@ -13,7 +13,7 @@ import {
 } from "../drift_counts.ts";
 import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
-import { rowsDone, type RowsDone } from "../plans.ts";
+import { driftOfRows, rowsDone, singleRows, type RowDrifts, type RowsDone } from "../plans.ts";
 import { QUANTITY_OPTIONS, ROWS_CONTROL } from "../quantities.ts";
 import type { Query } from "../slice.ts";
 import { codeUpTo, highest, inPercent, recordedOf, shareAbove, type Tally } from "../tally.ts";
@@ -135,23 +135,24 @@ function cellWords(panel: Panel, found: DriftCounts, step: number, layer: number
   }
   const share = percent(shareAbove(cell));
   return (
-    `${where}${cell.above} of ${plural(cell.seen, "row")} (${share}) above ${found.limit}; ` +
-    `largest: ${largestWords(panel, found, step, layer)}`
+    `${where}${cell.above} of ${plural(cell.seen, "row")} (${share}) above ${found.limit}` +
+    largestWords(panel, found, step, layer)
   );
 }
 
 function largestWords(panel: Panel, found: DriftCounts, step: number, layer: number): string {
   const { positions } = panel.frame;
   const { quantity, from } = found;
-  const query = { view: "drift", part: "map", quantity, step };
-  const drifts = panel.part<{ cells: NdArray }>(query);
-  if (!drifts) return "reading …";
-  const code = (position: number): number => at(drifts.cells, layer, position);
+  const drifts = panel.part<RowDrifts>(driftOfRows(quantity, step));
+  if (!drifts) return "; largest: reading …";
+  const cells = singleRows(drifts);
+  if (!cells) return "";
+  const code = (position: number): number => at(cells, layer, position);
   const largest = highest(code, [from, positions], NAMED_ROWS).map(
     ({ code, position }) =>
       `position ${position + 1} ${panel.text(position, step)} ${driftText(code, true)}`,
   );
-  return largest.join(", ");
+  return "; largest: " + largest.join(", ");
 }
 
 function drawCharts(panel: Panel, found: DriftCounts): void {

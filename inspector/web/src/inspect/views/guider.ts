@@ -2,7 +2,7 @@ import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
 import { OwnerCache } from "../../base/owner_cache.ts";
-import type { HeatSpec, LegendItem } from "../../figures/spec.ts";
+import type { CellCodes, HeatSpec, LegendItem } from "../../figures/spec.ts";
 import {
   acceptanceBreakEven,
   acceptanceLengths,
@@ -106,7 +106,7 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
   const found = VERDICTS.of(map, panel.inspector.key, () => verdictMap(code, about.names, frame));
   const { used } = found;
   write(block(panel, "said"), guiderWords(about, frame.steps, used < wide ? used : null));
-  drawVerdicts(panel, about, { ...found, key: map.key, rule });
+  drawVerdicts(panel, about, { ...found, map, rule });
   const ruling =
     cursor.position === null
       ? "Choose an answer token to see why it was accepted or not."
@@ -132,7 +132,7 @@ export function verdictMap(code: VerdictCode, names: readonly Verdict[], frame: 
 
 /** What the map of the verdicts is drawn from. */
 interface Verdicts extends VerdictMap {
-  key: string;
+  map: CellMap;
   rule: Rule;
 }
 
@@ -169,7 +169,7 @@ export function usedTokens(
 
 type MapLook = Pick<
   HeatSpec,
-  "value" | "cells" | "colour" | "glyph" | "legend" | "blank" | "plain" | "words"
+  "value" | "cells" | "blocks" | "colour" | "glyph" | "legend" | "blank" | "plain" | "words"
 >;
 
 function showMap(panel: Panel, look: MapLook, count: number, key: string): void {
@@ -212,7 +212,7 @@ function drawUnguided(panel: Panel): void {
 }
 
 function drawVerdicts(panel: Panel, data: Guided, verdicts: Verdicts): void {
-  const { codes, used, present, key, rule } = verdicts;
+  const { codes, used, present, map, rule } = verdicts;
   const { frame } = panel;
   const look = (code: number): Look =>
     code < data.names.length ? LOOKS[data.names[code]] : NOT_DRAFTED;
@@ -229,17 +229,32 @@ function drawVerdicts(panel: Panel, data: Guided, verdicts: Verdicts): void {
         const found = codes[y * used + x];
         return found === KNOWN ? null : found;
       },
-      cells: () => ({ codes, palette }),
+      ...verdictCells(map, codes, used, palette),
       colour: (code) => look(code)[0],
       glyph: (code) => look(code)[2],
       legend: { items: [...seen.map((name) => LOOKS[name]), NOT_DRAFTED] },
       blank: "known before",
       plain: (code) => look(code)[1],
-      words: (x, y) => rule(y, frame.prompt + x).short(),
+      words: (x, y) =>
+        map.joined(y, x)
+          ? `${map.words(y, x).trim()}: ${look(codes[y * used + x])[1]}`
+          : rule(y, frame.prompt + x).short(),
     },
     used,
-    key,
+    map.key,
   );
+}
+
+/** The cells of the first `used` answer tokens, or, if the server joined cells, their blocks. */
+export function verdictCells(
+  map: CellMap,
+  codes: Uint8Array,
+  used: number,
+  palette: CellCodes["palette"],
+): Pick<HeatSpec, "cells" | "blocks"> {
+  const blocks = map.joinedAs(map);
+  if (!blocks) return { cells: () => ({ codes, palette }) };
+  return { blocks: { ...blocks, x: { ...blocks.x, to: Math.min(blocks.x.to, used) } } };
 }
 
 /** The codes of the first answer tokens in all steps; KNOWN for one that was known before. */
