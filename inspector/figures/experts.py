@@ -40,7 +40,7 @@ def figure(trace: Trace, *, least: int = 1) -> go.Figure:
         subplot_titles=("Layer by step", "Each layer, over all steps"),
     )  # fmt: skip
     share = np.where(seen > 0, changed / np.maximum(seen, 1), np.nan)
-    hover = "step %{x}, layer %{y}: %{z:.1%} of the rows computed again"
+    hover = "step %{x}, layer %{y}: %{z:.2%} of the rows computed again"
     first = trace.steps_before
     axes = style.FROM_ONE | {"x0": first + 1}
     heat = style.linear_heat_map(share, "share of the rows", hover, axes)

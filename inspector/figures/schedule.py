@@ -63,7 +63,7 @@ def figure(trace: Trace, *, quantity: str = "mean") -> go.Figure:
         subplot_titles=titles,
     )  # fmt: skip
     _add_kinds(out, found["planned"], found["done"], found["differs"], first)
-    hover = "step %{x}, layer %{y}: %{z:.1%} of the rows recomputed"
+    hover = "step %{x}, layer %{y}: %{z:.3%} of the rows recomputed"
     axes = style.FROM_ONE | {"x0": first + 1}
     heat = style.linear_heat_map(share.T, "share of rows", hover, axes, len=0.4, y=0.52)
     out.add_trace(heat.update(name="share"), 2, 1)

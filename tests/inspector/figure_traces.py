@@ -1,6 +1,7 @@
 """Traces that figures are drawn of, and parts of a figure."""
 
 import json
+import re
 from functools import cache
 
 import numpy as np
@@ -48,6 +49,12 @@ def without_drift():
 def named(figure, name):
     """The trace of a figure with this name."""
     return next(trace for trace in figure.data if trace.name == name)
+
+
+def end_texts(drawn, rows):
+    """The hover texts of the shares of one row of `rows`, and of all but one."""
+    digits = int(re.search(r"%{z:\.(\d)%}", drawn.hovertemplate)[1])
+    return [f"{share:.{digits}%}" for share in (1 / rows, 1 - 1 / rows)]
 
 
 def shown(figure, looks, code):

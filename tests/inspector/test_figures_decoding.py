@@ -3,10 +3,19 @@
 import numpy as np
 import pytest
 
-from engine.core.events import KINDS
-from inspector.figures import guider, schedule, style, time
+from engine.core.events import KINDS, SITES
+from engine.trace.schema import MAX_POSITIONS
+from inspector.figures import counts, guider, schedule, style, time
 from inspector.views import verdicts
-from tests.inspector.figure_traces import FFN, changed, dual, example, named, shown
+from tests.inspector.figure_traces import (
+    FFN,
+    changed,
+    dual,
+    end_texts,
+    example,
+    named,
+    shown,
+)
 from tests.support.handmade_guided_run import CODES, guided_trace
 
 
@@ -34,6 +43,12 @@ def test_the_schedule_marks_where_done_differs_from_planned():
     figure = schedule.figure(changed(dual(), planned=planned))
     dots = named(figure, "done differs from planned")
     assert (list(dots.x), list(dots.y)) == ([5], ["done: rest"])
+
+
+def test_a_share_of_rows_reads_as_all_or_none_only_if_it_is():
+    texts = end_texts(named(schedule.figure(dual()), "share"), len(SITES) * MAX_POSITIONS)
+    assert texts == ["0.002%", "99.998%"]
+    assert end_texts(counts.figure(dual()).data[0], MAX_POSITIONS) == ["0.01%", "99.99%"]
 
 
 def test_the_schedule_shows_the_share_of_rows_recomputed():

@@ -10,6 +10,7 @@ from engine.batch.aggregates import Aggregates
 from engine.config.spec import RunSpec
 from engine.core.drift_codes import NOT_EVALUATED
 from engine.serve.session import Session
+from engine.trace.schema import MAX_POSITIONS
 from engine.trace.trace import Trace
 from inspector.figures import experts as experts_figure
 from inspector.files.column_notes import STEPS
@@ -18,7 +19,7 @@ from inspector.slices.fields import SliceError
 from inspector.views import experts
 from inspector.views.frame import frame_facts
 from inspector.views.registry import draw
-from tests.inspector.figure_traces import example
+from tests.inspector.figure_traces import end_texts, example
 from tests.inspector.slice_parts import cells, cut, whole_trace
 from tests.inspector.unpacked import unpacked
 from tests.support.looking import expert_run, recorded
@@ -160,6 +161,7 @@ def test_the_figure_has_the_counts_of_the_array(trace):
     assert np.array_equal(figure.data[0].z, share.T, equal_nan=True)
     total = np.where(known, held, 0).sum((0, 2)) / known.sum((0, 2))
     np.testing.assert_allclose(figure.data[1].x, total)
+    assert end_texts(figure.data[0], MAX_POSITIONS) == ["0.01%", "99.99%"]
     assert "Plotly.newPlot" in figure.to_html(include_plotlyjs=False)
     for least in (0, 4, 1.5, "1"):
         with pytest.raises(ValueError, match=r"^least: .*choose 1 to 3"):
