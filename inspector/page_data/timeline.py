@@ -30,7 +30,8 @@ def event_row(event: StepEvent, index: np.ndarray) -> Row:
         index: the index within the answer of every position; see `places`.
 
     `commits` is a flat list of three values for each token: index in the answer, token id,
-    confidence in thousandths. The confidence is -1 for tokens filled in after the end of text.
+    confidence in thousandths. The confidence is -1 for tokens filled in after the end of text, and
+    a whole number unless it would be that of 0 or 1.
     """
     commits = _commits(index[event.positions], event.ids, event.confidence)
     head = [event.step, event.block, KINDS.index(event.kind), event.rows, event.forwards]
@@ -54,12 +55,17 @@ def trace_rows(trace: Trace, first: int = 0) -> list[Row]:
     return rows
 
 
-def _commits(place: np.ndarray, ids: np.ndarray, confidence: np.ndarray) -> list[int]:
-    flat: list[int] = []
+def _commits(place: np.ndarray, ids: np.ndarray, confidence: np.ndarray) -> list[float]:
+    flat: list[float] = []
     for where, token, sure in zip(place.tolist(), ids.tolist(), confidence.tolist(), strict=True):
         if where >= 0:
-            flat += [where, token, round(sure * 1000) if math.isfinite(sure) else -1]
+            flat += [where, token, _thousandths(sure) if math.isfinite(sure) else -1]
     return flat
+
+
+def _thousandths(sure: float) -> float:
+    near = round(sure * 1000)
+    return near if 0 < near < 1000 else round(sure * 1000, 4)
 
 
 def _ms(value: float) -> float:

@@ -101,6 +101,12 @@ def test_filled_tokens_have_no_confidence():
     assert flat == [0, 7, -1, 3, 8, 250]
 
 
+def test_a_confidence_is_that_of_0_or_1_only_if_it_is():
+    sure = np.array([0.9996, 0.0004, 1, 0.9984], np.float32)
+    flat = timeline._commits(np.arange(4), np.full(4, 7), sure)
+    assert flat[2::3] == [999.6, 0.4, 1000, 998]
+
+
 def test_pieces_keep_broken_characters_as_bytes():
     raw = {1: b" caf\xc3\xa9", 2: b"\xf0\x9f", 3: b"<img onerror=x>${y}`"}
     found = tokens.pieces(raw, [1, 2, 3, 4])

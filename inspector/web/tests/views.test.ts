@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { knownMean } from "../src/inspect/views/error.ts";
+import { knownMean, recallText } from "../src/inspect/views/error.ts";
 import { candidateList, candidateRow } from "../src/inspect/views/candidates.ts";
 import { probedPredictions, predictions, type ProbedPredictions } from "../src/inspect/probes.ts";
 import { VIEWS } from "../src/inspect/views/index.ts";
@@ -74,4 +74,9 @@ test("what a view says of branches is apart, so that pages without branches can 
   for (const { about } of views) assert.doesNotMatch(about, /to branch|One click continues/);
   const told = views.filter(({ branching }) => branching).map(({ title }) => title);
   assert.deepEqual(told.sort(), ["Candidates", "What if"]);
+});
+
+test("a recall reads as 0 or 1 only if it is", () => {
+  const texts = [0, 0.003, 0.5, 0.997, 1, NaN].map(recallText);
+  assert.deepEqual(texts, ["0.00", "below 0.01", "0.50", "above 0.99", "1.00", "no data"]);
 });

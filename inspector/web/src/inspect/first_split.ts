@@ -107,7 +107,7 @@ function choiceWords({ lane, token }: Choice): string {
   const words = given
     ? givenWords(lane, piece)
     : `${nameOf(lane)} committed ${piece} at step ${lane.stepNumber(token.row)}`;
-  return words + (token.sure === null ? "" : ` (confidence ${token.sure.toFixed(3)})`);
+  return words + (token.sure === null ? "" : ` (confidence ${chance(token.sure)})`);
 }
 
 function givenWords(lane: Lane, piece: string): string {

@@ -2,6 +2,7 @@ import { cividis, inkOn, rgb } from "../base/colours.ts";
 import { isShortcut, make } from "../base/dom.ts";
 import { duration } from "../base/format.ts";
 import { cellText, quoted } from "../base/token_text.ts";
+import { chance } from "../inspect/probability.ts";
 import { Block, LONG_ANSWER } from "./blocks.ts";
 import { comparable, type Lane, type StartedLane, type Token } from "./lane.ts";
 import type { LaneStart } from "./messages.ts";
@@ -290,7 +291,7 @@ export function describe(lane: StartedLane, place: number, frame: number): strin
   const text = `${quoted(lane.pieces.get(token.id))} (id ${token.id})`;
   if (token.fixed) return `${head}${text} · ${lane.knownWords(place)}`;
   const unsure = lane.foreign ? "confidence not known" : "filled in, no confidence";
-  const sure = token.sure === null ? unsure : "confidence " + token.sure.toFixed(3);
+  const sure = token.sure === null ? unsure : "confidence " + chance(token.sure);
   const time = lane.timed ? `, ${duration(lane.clock[token.row + 1])}` : "";
   const when = `unmasked at step ${lane.stepNumber(token.row)}${time}`;
   return head + text + " · " + sure + " · " + when + " · " + block;

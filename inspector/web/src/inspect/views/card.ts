@@ -114,7 +114,7 @@ function unmaskedWords({ frame, lane }: Panel, position: number): string {
   const sure = lane.at[place]?.sure ?? null;
   return (
     `at step ${lane.stepNumber(revealed)}` +
-    (sure === null ? "" : ", confidence " + sure.toFixed(3))
+    (sure === null ? "" : ", confidence " + chance(sure))
   );
 }
 

@@ -29,6 +29,7 @@ import {
   type ProbedPredictions,
   type Recall,
 } from "../probes.ts";
+import { chance } from "../probability.ts";
 import { drawProbedSteps, nearest } from "../probed_steps.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";
@@ -212,7 +213,7 @@ function drawRecall({ panel, frame, steps, probe, site, name, shown }: Scene): v
       },
     ],
     ...overLayers(panel, (l) => {
-      const [now, all, random] = [here[l], mean[l], blind[l]].map(shareText);
+      const [now, all, random] = [here[l], mean[l], blind[l]].map(recallText);
       return `Layer ${l + 1}: recall ${now} in this step, ${all} on average, ${random} for a random choice`;
     }),
     height: 280,
@@ -225,8 +226,9 @@ export function knownMean(values: readonly number[]): number {
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }
 
-function shareText(share: number): string {
-  return Number.isNaN(share) ? "no data" : share.toFixed(2);
+/** A recall as text; it reads as 0 or 1 only if it is. */
+export function recallText(recall: number): string {
+  return Number.isNaN(recall) ? "no data" : chance(recall, 2);
 }
 
 function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
