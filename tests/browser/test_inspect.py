@@ -225,3 +225,12 @@ def test_many_runs_in_one_page(app, new_page):
     assert abs(nodes[1] - nodes[0]) < 14, "nodes pile up"
     assert heap[1] < heap[0] + 8e6, "the page's memory piles up"
     assert server[1] < server[0] + 16, "the server's memory piles up"
+
+
+def test_the_reason_on_the_card_has_the_height_of_three_lines_while_it_is_read(example):
+    example.page.locator("#ds-race [data-lane=b] .ds-cell").first.click()
+    why = example.page.locator("#ds-race [data-inspect-card] .ds-why")
+    why.wait_for()
+    style = why.evaluate("node => [getComputedStyle(node)].map((s) => [s.minHeight, s.lineHeight])")
+    least, line = (float(size.removesuffix("px")) for size in style[0])
+    assert least >= 3 * line

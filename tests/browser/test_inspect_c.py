@@ -94,7 +94,7 @@ def check_heads(said, bits):
     for index in np.ndindex(said.shape):
         head = said[index].split(":")[0]
         want = {4: "Recomputed", 0: "Not recomputed"}.get(done[index])
-        assert head == want if want else head.endswith(" reused"), (index, said[index])
+        assert head == want if want else head.endswith(" not recomputed"), (index, said[index])
 
 
 def number(text, after):
@@ -153,7 +153,7 @@ def check_spa(said, trace, prompt):
     budget = trace.meta["facts"]["budget"]
     assert said[3, 2, 4].endswith("every 50 steps; last at step 1, not again in this run.")
     assert "the answer is refreshed every 7 steps, and this step" in said[14, 2, prompt + 3]
-    assert f"budget of the layer being {100 * budget[4]:.1f} %" in said[3, 4, prompt + 3]
+    assert f"budget of the layer being {round(100 * budget[4], 1):g} %" in said[3, 4, prompt + 3]
 
 
 def check_none(said, trace, prompt):

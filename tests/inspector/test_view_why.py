@@ -182,7 +182,9 @@ def said(name, true):
          "whose K changed most in layer {layer} since their last update"),
         ("dllm_cache", "block answer refresh recomputed full", "every row of the answer"),
         ("dllm_cache", "block answer reused refresh:prompt case2=paper selector=v_cos",
-         "the prompt alone"),
+         "a step that refreshes the prompt alone"),
+        ("dllm_cache", "block answer reused refresh:prompt case2=paper recompute_ratio=1.0",
+         "all other steps recompute every row"),
         ("spa_cache", "prompt reused refresh:block kv_mode=sparse identifier=value",
          "no row of the prompt"),
         ("sub_block", "block answer recomputed", "the sub-block of the candidates"),
@@ -204,6 +206,11 @@ def test_the_first_reason_that_holds_is_true(name, true, text):
 def test_a_commit_call_does_not_call_the_next_block_finished(name):
     text = said(name, {"block", "answer", "reused", "again", "new_block"})
     assert text.startswith("this forward computes only rows before the current block")
+
+
+@pytest.mark.parametrize("name", ["frozen", "sub_block"])
+def test_a_block_that_is_not_in_sight_has_no_reason(name):
+    assert not any("after_block" in reason.when for reason in policies()[name].reasons)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)

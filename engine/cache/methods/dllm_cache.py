@@ -93,6 +93,9 @@ class DllmCache(CachePolicy):
         Reason("the prompt is refreshed[ {every:prompt_interval}]; {refreshes}", "prompt"),
         *(Reason("with an update ratio of 1 this step recomputes every row of the answer",
                  f"refresh recompute_ratio={one}") for one in ("1", "1.0")),
+        *(Reason("this step refreshes the prompt alone; with an update ratio of 1 all other steps "
+                 "recompute every row of the answer",
+                 f"answer reused refresh:prompt recompute_ratio={one}") for one in ("1", "1.0")),
         Reason("every row of the answer is recomputed in this step" + TIMES, "refresh"),
         Reason("layer 1 is recomputed for every row in every step" + TIMES,
                "first_layer recomputed layer0_dense=true"),

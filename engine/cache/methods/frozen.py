@@ -30,8 +30,6 @@ REASONS = (
            "!reused !new_block"),
     Reason("every token of its block is known now, and this forward gives the keys and values that "
            "stay", "!reused"),
-    Reason("the row belongs to a later block, which no earlier row attends to; {times}",
-           "after_block"),
 )  # fmt: skip
 
 

@@ -207,23 +207,24 @@ test("equal drifts may be taken or not", () => {
 
 test("a fact is empty unless it is above 0", () => {
   assert.equal(why({}).value("fact:budget"), "0.25");
-  assert.equal(why({}).value("percent:budget"), "25.0 %");
+  assert.equal(why({}).value("percent:budget"), "25 %");
+  assert.equal(why({}, { facts: { budget: [0.9996] } }).value("percent:budget"), "99.9 %");
   assert.equal(why({ layer: 1 }).value("percent:budget"), "");
 });
 
 test("a part in brackets is left out if a placeholder in it is empty", () => {
   const text = "the row[ drifted by {drift:v}], budget[ {percent:budget}] of layer {layer}";
-  assert.equal(why({}).fill(text), "the row, budget 25.0 % of layer 1");
+  assert.equal(why({}).fill(text), "the row, budget 25 % of layer 1");
   assert.equal(why({ layer: 1 }).fill(text), "the row, budget of layer 2");
 });
 
 test("the head says what was recomputed", () => {
   assert.equal(sentence({ step: 0 }, []), "Recomputed.");
   assert.equal(sentence({ position: 1 }, []), "Not recomputed.");
-  assert.equal(sentence({}, []), "K reused.");
+  assert.equal(sentence({}, []), "K not recomputed.");
 });
 
-test("the head lists several reused sites", () => {
+test("the head lists several sites that were not recomputed", () => {
   const documents = {
     frame: frame(),
     plan: planOf((_, __, site) => site === FFN),
@@ -235,7 +236,7 @@ test("the head lists several reused sites", () => {
     drifts: () => null,
   };
   const row = new Why(frame(), rules(), facts, { step: 1, layer: 0, position: 2 });
-  assert.equal(row.sentence(), "K, V and attention reused.");
+  assert.equal(row.sentence(), "K, V and attention not recomputed.");
 });
 
 test("the reason is the first of which all conditions hold", () => {
@@ -251,7 +252,7 @@ test("the reason is the first of which all conditions hold", () => {
 test("of two caches the second gives the reason for a row that is not wholly reused", () => {
   const [first, second] = [[{ when: "", text: "window" }], [{ when: "", text: "layers" }]];
   assert.equal(sentence({ position: 1 }, first, second), "Not recomputed: window.");
-  assert.equal(sentence({}, first, second), "K reused: layers.");
+  assert.equal(sentence({}, first, second), "K not recomputed: layers.");
 });
 
 test("the second cache on none gives all reasons", () => {

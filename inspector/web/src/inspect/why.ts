@@ -2,7 +2,7 @@
  * Why a row was recomputed or reused, as a sentence. The reasons come from the run's cache; their
  * conditions and placeholders are explained in `engine/core/reasons.py`.
  */
-import { plural } from "../base/format.ts";
+import { percent, plural } from "../base/format.ts";
 import { PlannedRow, REGIONS, type PlanFacts, type RowCell, type RowFacts } from "./planned_row.ts";
 import { SITES, SITE_WORDS } from "./sites.ts";
 import type { Frame } from "./view.ts";
@@ -56,7 +56,7 @@ const PLACEHOLDERS = new Map<string, Placeholder>([
   ["rank", (row, quantity) => row.rank(quantity)],
   ["cut", (row, quantity, site) => row.cut(quantity, site)],
   ["fact", (row, name) => positive(row, name, (fact) => fact.toPrecision(2))],
-  ["percent", (row, name) => positive(row, name, (fact) => (100 * fact).toFixed(1) + " %")],
+  ["percent", (row, name) => positive(row, name, (fact) => percent(fact, 1))],
 ]);
 
 function isNewBlock({ frame, step }: PlannedRow): boolean {
@@ -107,10 +107,10 @@ export class Why {
   private head(): string {
     if (this.holds("recomputed")) return "Recomputed";
     if (this.holds("reused")) return "Not recomputed";
-    const reused = SITE_WORDS.filter((_, site) => !this.row.computed[site]);
-    const last = reused.pop() ?? "";
-    const names = reused.length ? reused.join(", ") + " and " + last : last;
-    return names.charAt(0).toUpperCase() + names.slice(1) + " reused";
+    const left = SITE_WORDS.filter((_, site) => !this.row.computed[site]);
+    const last = left.pop() ?? "";
+    const names = left.length ? left.join(", ") + " and " + last : last;
+    return names.charAt(0).toUpperCase() + names.slice(1) + " not recomputed";
   }
 
   /** The reasons that may apply: those of the second cache where it decided, else of the first. */
