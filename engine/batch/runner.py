@@ -16,7 +16,7 @@ from engine.batch.recordings import RecordedRun, Recordings
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 from engine.core.control import Control
-from engine.core.events import Event, QueueFullError
+from engine.core.events import Event, QueueFullError, RunStarted, Waiting
 
 MAX_RUNS = 20_000
 Run = Callable[[RunSpec], Iterator[Event]]
@@ -123,6 +123,7 @@ def batch_events(
     if recordings is not None:
         recordings.begin([one.spec for one in settings], prompts, where)
     clock = _Clock(len(settings), len(prompts))
+    run = clock.timed(run)
     pairs = product(range(len(prompts[:first])), range(len(settings)))
     for index, setting in sorted(pairs, key=lambda pair: pair in last):
         prompt = prompts[index]
@@ -132,11 +133,10 @@ def batch_events(
         if kept is None:
             if control is not None and control.state == "stopped":
                 return
-            begun = time.perf_counter()
             outcome = yield from _outcome(run, spec, prompt)
             if outcome.reason == "stopped":
                 return
-            clock.add(setting, time.perf_counter() - begun)
+            clock.add(setting)
             if outcome.reason == "done":
                 journal.put(key, outcome)
         else:
@@ -148,9 +148,8 @@ def batch_events(
         if recordings is None or outcome.reason != "done" or not recordings.due(setting, key):
             continue
         if control is None or control.state != "stopped":
-            begun = time.perf_counter()
             problem = yield from _record(run, spec, outcome, recordings, setting, key)
-            clock.add_recording(setting, time.perf_counter() - begun)
+            clock.add_recording(setting)
             yield Recorded(setting, index, problem)
 
 
@@ -210,7 +209,10 @@ class _Mean:
 
 
 class _Clock:
-    """How many runs are over, and what the others will take by the mean of their setting."""
+    """How many runs are over, and what the others will take by the mean of their setting.
+
+    The time of a run begins when it computes, after the queue and the loading of its model.
+    """
 
     def __init__(self, settings: int, prompts: int) -> None:
         self._settings, self._prompts = settings, prompts
@@ -218,6 +220,20 @@ class _Clock:
         self._all = _Mean()
         self._timed = [_Mean() for _ in range(settings)]
         self._recorded = [_Mean() for _ in range(settings)]
+        self._begun = 0.0
+
+    def timed(self, run: Run) -> Run:
+        """`run`, whose last run is the one that `add` and `add_recording` count."""
+
+        def events(spec: RunSpec) -> Iterator[Event]:
+            self._begun, started = time.perf_counter(), False
+            for event in run(spec):
+                yield event
+                started = started or isinstance(event, RunStarted)
+                if isinstance(event, Waiting) and not started:
+                    self._begun = time.perf_counter()
+
+        return events
 
     @property
     def done(self) -> int:
@@ -230,13 +246,14 @@ class _Clock:
     def skip(self, setting: int) -> None:
         self._over[setting] += 1
 
-    def add(self, setting: int, seconds: float) -> None:
+    def add(self, setting: int) -> None:
+        seconds = time.perf_counter() - self._begun
         self._over[setting] += 1
         self._timed[setting].add(seconds)
         self._all.add(seconds)
 
-    def add_recording(self, setting: int, seconds: float) -> None:
-        self._recorded[setting].add(seconds)
+    def add_recording(self, setting: int) -> None:
+        self._recorded[setting].add(time.perf_counter() - self._begun)
 
     def left(self) -> float | None:
         if not self._all.count:

@@ -11,7 +11,7 @@ from engine.batch.runner import check_size, run_batch
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 from engine.core.control import Control
-from engine.core.events import RunFinished, RunStarted
+from engine.core.events import RunFinished, RunStarted, Waiting
 
 SETTINGS = (NamedSpec("plain", RunSpec()), NamedSpec("dual", RunSpec(cache="dual")))
 PROMPTS = (Prompt("a", "4"), Prompt("b"), Prompt("c", "6"))
@@ -112,6 +112,23 @@ def test_the_estimate_is_of_the_runs_that_are_left(monkeypatch):
     times = iter([0, 1, 1, 4, 4, 5, 5, 8, 8, 9, 9, 12])
     monkeypatch.setattr(runner.time, "perf_counter", lambda: next(times))
     assert [one.seconds_left for one in Engine().batch(Journal())] == [5, 8, 7, 4, 3, 0]
+
+
+def test_the_estimate_counts_no_queue_and_no_loading(monkeypatch):
+    """A run waits 100 s, warms up for 1 s and computes for 1 s."""
+    now, engine = [0], Engine()
+    monkeypatch.setattr(runner.time, "perf_counter", lambda: now[0])
+
+    def run(spec):
+        yield Waiting("lock")
+        now[0] += 100
+        yield Waiting("warmup")
+        now[0] += 1
+        yield from engine.run(spec)
+        now[0] += 1
+
+    found = run_batch(run, SETTINGS, PROMPTS, Journal(), lambda spec: {})
+    assert [one.seconds_left for one in found] == [10, 8, 6, 4, 2, 0]
 
 
 def test_an_empty_or_too_large_batch_is_refused(monkeypatch):
