@@ -62,8 +62,14 @@ class Processes:
 
         If `kind` is "auto", the processes of a machine divide its GPUs among them, and from then on
         this process sees only its own ones. So this must be called before CUDA is used. Raises
-        ValueError if the machine has fewer GPUs than processes.
+        ValueError if the machine has fewer GPUs than processes, or if `kind` names one GPU, such as
+        "cuda:0", for several processes.
         """
+        if kind.startswith("cuda:") and self.local_count > 1:
+            raise ValueError(
+                f"device: {kind} is one GPU for all {self.local_count} processes of this machine; "
+                "give cuda, with which each has a GPU of its own"
+            )
         if kind not in ("cuda", "auto") or self.count == 1 or (kind == "auto" and self._divided):
             return kind
         found = torch.cuda.device_count()

@@ -11,7 +11,7 @@ Every run is timed in turn with plain decoding. --out keeps every run in runs.js
 fronts.json after each method; the same command continues from there, also with more --held-out.
 --further judges the settings of FOLDER/fronts.json that may keep enough on more held-out problems,
 which are decoded in batches and not timed, and writes fronts.json anew. `torchrun` shares these
-problems among processes, on GPUs `accelerate launch` too, as with `evaluate`.
+problems among processes. All runs are on the CPU.
 --publish, of an embedded model, also writes fronts-MODEL.json, fronts-MODEL.svg and the section
 "fronts of MODEL" of README.md in assets/results.
 """

@@ -96,6 +96,14 @@ def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch, kind):
         last.device(kind)
 
 
+def test_one_gpu_for_several_processes_of_a_machine_is_refused():
+    alone = OneOfSeveral({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+    assert alone.device("cuda:1") == "cuda:1"
+    first = OneOfSeveral({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"})
+    with pytest.raises(ValueError, match=r"^device: cuda:1 is one GPU for all 2 processes"):
+        first.device("cuda:1")
+
+
 def test_a_process_alone_on_a_machine_keeps_its_only_gpu(monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     process = OneOfSeveral({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
