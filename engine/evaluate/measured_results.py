@@ -8,8 +8,9 @@ README.md. All times are measured in this run, one thread, nothing else running.
 kept in `accuracy.json` and computed again if files of a model, the settings or the code that
 decodes has changed; --accuracy computes only these, and puts them into the tables of the last run.
 
-The data name machine, date, commit and versions. Uncommitted changes of the engine, of the models
-or of the lists of rows are refused, because the commit would not be what was measured.
+The data name machine, date, commit and versions, with --accuracy those of both runs. Uncommitted
+changes of the engine, of the models or of the lists of rows are refused, because the commit would
+not be what was measured.
 """
 
 from __future__ import annotations
@@ -280,9 +281,12 @@ def measure(
 
 
 def with_accuracies(
-    document: Mapping[str, Any], tables: Sequence[Table], accuracies: Sequence[Any]
+    document: Mapping[str, Any],
+    tables: Sequence[Table],
+    accuracies: Sequence[Any],
+    where: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The results of an earlier run with other accuracies; all times stay.
+    """The results of an earlier run with other accuracies, computed `where`; all times stay.
 
     Raises ValueError if its tables, rows, specs or checkpoints are not those of the settings.
     """
@@ -306,7 +310,7 @@ def with_accuracies(
             "results: the tables of results.json are not those of settings.json with these "
             f"checkpoints; the accuracies are kept, run {COMMAND}"
         )
-    return {**document, "tables": found}
+    return {**document, "tables": found, "accuracy": dict(where)}
 
 
 def write(document: Mapping[str, Any]) -> None:
@@ -363,9 +367,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in OF_TIMES:
         if args.accuracy and getattr(args, name) != parser.get_default(name):
             parser.error(f"--{name}: leave it out with --accuracy, which measures no times")
+    if args.accuracy and args.problems is not None:
+        parser.error("--problems: leave it out with --accuracy, which publishes the whole exam")
+    command = f"{COMMAND} {shlex.join(given)}".strip()
     torch.set_num_threads(1)
     try:
-        commit = "" if args.accuracy else clean_commit()
+        commit = clean_commit()
         saved = _saved(args.seed) if args.accuracy else {}
         tables = read_settings(RESULTS / "settings.json")
         kept = KeptAccuracy(RESULTS / "accuracy.json")
@@ -376,9 +383,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.problems is None:  # a shorter exam has other keys, and drops no row of the whole
             kept.drop_unused()
         if args.accuracy:
-            write(with_accuracies(saved, tables, accuracies))
+            where = run_environment(commit) | {"command": command}
+            write(with_accuracies(saved, tables, accuracies, where))
         else:
-            command = f"{COMMAND} {shlex.join(given)}".strip()
             write(measure(tables, accuracies, args, command, commit))
     except (ValueError, OSError) as error:
         raise SystemExit(f"error: {error}") from None

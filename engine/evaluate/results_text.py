@@ -48,13 +48,20 @@ def sections(document: Row) -> dict[str, str]:
 
 
 def conditions(document: Row) -> str:
-    """Command, machine, date, commit and versions of the run, as a sentence."""
-    where = document["environment"]
+    """Command, machine, date, commit and versions of the run, and those of later accuracies."""
+    where, later = document["environment"], document.get("accuracy")
+    measured = f"`{document['command']}` measured all of these{' but the accuracies' * bool(later)}"
+    text = f"{measured} {_conditions(where)}"
+    if not later:
+        return text
+    return f"{text} `{later['command']}` computed the accuracies {_conditions(later)}"
+
+
+def _conditions(where: Row) -> str:
     return (
-        f"`{document['command']}` measured all of these on {where['date']} at commit "
-        f"`{where['commit'][:12]}`: {where['device_name']}, {where['cores']} cores of which "
-        f"{where['threads']} was used, {where['system']}, Python {where['python']}, torch "
-        f"{where['torch']}."
+        f"on {where['date']} at commit `{where['commit'][:12]}`: {where['device_name']}, "
+        f"{where['cores']} cores of which {where['threads']} was used, {where['system']}, Python "
+        f"{where['python']}, torch {where['torch']}."
     )
 
 
@@ -256,13 +263,14 @@ def measured(document: Row) -> str:
         for name in names
     ]
     count = sum(len(block["rows"]) for one in document["tables"] for block in one["blocks"])
-    where = document["environment"]
+    where, later = document["environment"], document.get("accuracy")
+    date = where["date"] + (f" (accuracies: {later['date']})" if later else "")
     labels = [one["label"] for one in blocks["official"][0]["families"].values()]
     head = ("method", "end of text", *labels, *SPEED_UPS)
     return (
         "Share of held-out problems that the embedded model "
         f"`{table['model']}` answers correctly ({problem_counts(blocks['official'][0])}), on one "
-        f"thread of {where['device_name']}, {where['date']}. {DAGGER_NOTE} Speed-ups compare with "
+        f"thread of {where['device_name']}, {date}. {DAGGER_NOTE} Speed-ups compare with "
         "plain decoding under the same end-of-text rule, on prompts of about 512 tokens. The last "
         "column counts the time until the last token of the text is committed, without the "
         f"padding after it.\n\n{markdown_table(head, lines)}\n"

@@ -76,7 +76,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_one_command_writes_every_table(folder, capsys):
+def test_one_command_writes_every_table(folder, monkeypatch, capsys):
     given = ["--problems", "1", "--timed", "1", "--rounds", "1", "--workers", "1"]
     measured_results.main(given)
     document = json.loads((folder / "results.json").read_text("utf-8"))
@@ -120,10 +120,16 @@ def test_one_command_writes_every_table(folder, capsys):
 
     kept = json.loads((folder / "accuracy.json").read_text("utf-8"))
     assert len(kept) == 2 * 6 + 2
-    measured_results.main(["--problems", "1", "--accuracy"])
+    few = json.dumps(SETTINGS).replace('"short_problems": 9', '"short_problems": 1')
+    (folder / "settings.json").write_text(few, "utf-8")
+    monkeypatch.setattr(measured_results, "clean_commit", lambda: "d" * 40)
+    measured_results.main(["--accuracy"])
     assert "threshold 0.9: " not in capsys.readouterr().out, "nothing is evaluated again"
     assert json.loads((folder / "accuracy.json").read_text("utf-8")) == kept
-    assert json.loads((folder / "results.json").read_text("utf-8")) == document
+    after = json.loads((folder / "results.json").read_text("utf-8"))
+    later = after.pop("accuracy")
+    assert (later["command"], later["commit"]) == ("python -m engine tables --accuracy", "d" * 40)
+    assert after == document
 
 
 def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
@@ -132,7 +138,8 @@ def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
     monkeypatch.setattr(measured_results, "evaluate_block", lambda *given: [])
     monkeypatch.setattr(measured_results, "with_accuracies", lambda *given: {})
     monkeypatch.setattr(measured_results, "write", lambda document: None)
-    measured_results.main(["--accuracy", "--problems", "1"])
+    monkeypatch.setattr(measured_results, "measure", lambda *given: {})
+    measured_results.main(["--problems", "1"])
     assert json.loads((folder / "accuracy.json").read_text()) == {"of the whole exam": {}}
     measured_results.main(["--accuracy"])
     assert json.loads((folder / "accuracy.json").read_text()) == {}
@@ -172,6 +179,12 @@ def test_flags_of_times_are_refused_where_none_are_measured(flag, capsys):
     assert f"{flag}: leave it out with --accuracy" in capsys.readouterr().err
 
 
+def test_a_shorter_exam_is_not_put_beside_the_times(capsys):
+    with pytest.raises(SystemExit):
+        measured_results.main(["--accuracy", "--problems", "5"])
+    assert "--problems: leave it out with --accuracy" in capsys.readouterr().err
+
+
 def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
     monkeypatch.setattr(results_text, "sections", lambda document: {"speed": "new\n"})
     monkeypatch.setattr(results_text, "measured", lambda document: "new\n")
@@ -193,17 +206,27 @@ def test_accuracies_are_put_beside_the_times_of_the_last_run(saved):
         [[{"name": row["name"], "families": "new"} for row in block["rows"]]
          for block in table["blocks"]] for table in saved["tables"]
     ]  # fmt: skip
-    found = measured_results.with_accuracies(saved, settings, accuracies)
+    where = saved["environment"] | {"date": "2027-01-02", "command": "again"}
+    found = measured_results.with_accuracies(saved, settings, accuracies, where)
     for new, old in zip(found["tables"], saved["tables"], strict=True):
         for block, before in zip(new["blocks"], old["blocks"], strict=True):
             for row, was in zip(block["rows"], before["rows"], strict=True):
                 assert row == was | {"families": "new"}
     with pytest.raises(ValueError, match="the accuracies are kept, run python -m engine tables"):
-        measured_results.with_accuracies(saved, settings[:-1], accuracies[:-1])
+        measured_results.with_accuracies(saved, settings[:-1], accuracies[:-1], where)
     other = copy.deepcopy(saved)
     other["tables"][0]["checkpoint"] = "x"
     with pytest.raises(ValueError, match="with these checkpoints"):
-        measured_results.with_accuracies(other, settings, accuracies)
+        measured_results.with_accuracies(other, settings, accuracies, where)
+
+
+def test_the_text_says_when_times_and_accuracies_were_measured(saved):
+    where = saved["environment"] | {"date": "2027-01-02", "commit": "e" * 40, "command": "again"}
+    text = results_text.conditions(saved | {"accuracy": where})
+    first = f"measured all of these but the accuracies on {saved['environment']['date']} at commit"
+    assert first in text
+    assert f"`again` computed the accuracies on 2027-01-02 at commit `{'e' * 12}`: " in text
+    assert "(accuracies: 2027-01-02)" in results_text.measured(saved | {"accuracy": where})
 
 
 def test_a_row_that_cannot_end_by_the_rule_of_its_block_is_refused(tmp_path):
