@@ -12,8 +12,8 @@ fronts.json after each method; the same command continues from there, also with 
 --further judges the settings of FOLDER/fronts.json that may keep enough on more held-out problems,
 which are decoded in batches and not timed, and writes fronts.json anew. `torchrun` shares these
 problems among processes. All runs are on the CPU.
---publish, of an embedded model, also writes fronts-MODEL.json, fronts-MODEL.svg and the section
-"fronts of MODEL" of README.md in assets/results.
+--publish, of an embedded model and all methods, also writes fronts-MODEL.json, fronts-MODEL.svg and
+the section "fronts of MODEL" of README.md in assets/results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from engine.advise.advisor import Advisor
+from engine.advise.advisor import Advisor, ExactRun
 from engine.advise.request import (
     LEAST_CANDIDATES,
     LEAST_PROMPTS,
@@ -39,7 +39,7 @@ from engine.advise.request import (
     runs_of_rounds,
     searched_prompts,
 )
-from engine.advise.search_space import ALL, grid, named_caches
+from engine.advise.search_space import ALL, grid, named_caches, searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import outcome_of
 from engine.batch.prompts import drawn_prompts
@@ -137,6 +137,7 @@ def measure(
     """Work on the requests; returns the document of fronts.json, or None after a stop."""
     journal, control = Journal(out / "runs.jsonl"), Control()
     run, first = partial(session.run, control=control), asked[0]
+    exact: list[ExactRun] = []  # the same for all methods
     document: dict[str, Any] = {
         "command": COMMAND, "environment": dict(session.environment(first.plain)),
         "model": first.base.model, "family": family, "shots": SHOTS, "keep": first.keep,
@@ -145,7 +146,7 @@ def measure(
     }  # fmt: skip
     for request in asked:
         info = session.model_info(request.base.model)
-        advisor = Advisor(run, session.environment, info, request, journal, control)
+        advisor = Advisor(run, session.environment, info, request, journal, control, exact)
         with stopped_by_interrupt(control):
             for one in advisor.events():
                 print(f"\r{one.stage}: {one.done} of {one.total}".ljust(79), end="",
@@ -201,17 +202,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"{flag}: leave it out with --further, which takes the settings of {FRONTS}")
     if args.publish and args.estimate:
         parser.error("--publish: leave it out with --estimate, which measures nothing to publish")
+    if args.publish and args.caches not in (None, ALL):
+        parser.error("--publish: leave it out with --caches, since the section is of all methods")
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)
     try:
-        if args.publish and args.model not in folders:
-            raise ValueError(f"--publish: {args.model} is not an embedded model")
+        first = None if args.further is None else _read(args.out)
         if args.publish:
-            check_section(RESULTS_README, _section_name(args.model))  # before hours of work
+            _check_published(args.model, first, folders)  # before hours of work
         if args.model not in folders and Path(args.model).is_dir():
             folders, args.model = folders | {"model": Path(args.model)}, "model"
-        if args.further is not None:
-            first = _read(args.out)
+        if first is not None:
             if args.model not in (parser.get_default("model"), first["model"]):
                 raise ValueError(f"--model: {FRONTS} is of {first['model']}; leave --model out")
             document = judge_further(first, args.further, folders, args.out)
@@ -248,6 +249,27 @@ def _read(out: Path) -> dict[str, Any]:
     if not known:
         raise ValueError(f"{out / FRONTS} was not written by this version; measure anew")
     return document
+
+
+def _check_published(
+    model: str, first: Mapping[str, Any] | None, folders: Mapping[str, Path]
+) -> None:
+    """Raise ValueError if the results of a model cannot be published.
+
+    `first` is the document whose settings are judged further, None if all methods are measured.
+    """
+    model = model if first is None else first["model"]
+    if model not in folders:
+        raise ValueError(f"--publish: {model} is not an embedded model")
+    check_section(RESULTS_README, _section_name(model))
+    if first is None:
+        return
+    known = {row["cache"] for row in first["methods"]}
+    missing = [one for one in searchable(ModelPool(folders).info(model)) if one not in known]
+    if missing:
+        raise ValueError(
+            f"--publish: {FRONTS} lacks {', '.join(missing)}; measure all methods first"
+        )
 
 
 def _write(document: Mapping[str, Any], out: Path) -> None:

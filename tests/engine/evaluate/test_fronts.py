@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from engine.advise.advisor import FIRST_TEST, Advice, CacheAdvice
+from engine.advise.advisor import EXACT_RUNS, FIRST_TEST, Advice, CacheAdvice
 from engine.advise.kept import Kept, accuracy_kept, kept
 from engine.advise.measuring import Measured
 from engine.advise.request import LEAST_CANDIDATES, AdviceRequest, runs_of_rounds
@@ -223,6 +223,21 @@ def test_the_command_continues_from_its_runs(checkpoint, tmp_path, monkeypatch, 
     assert (tmp_path / "runs.jsonl").read_text() == lines
 
 
+def test_methods_share_the_exact_runs(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(fronts, "LENGTHS", {"gen_length": 8, "block_length": 4, "steps": 8})
+    monkeypatch.setattr(outcome, "is_right", lambda text, answer: True)  # of a random model
+    levels, real = [], fronts.Session.run
+
+    def run(session, spec, control=None):
+        levels.append(spec.record)
+        return real(session, spec, control)
+
+    monkeypatch.setattr(fronts.Session, "run", run)
+    fronts.main(["--model", str(checkpoint), "--out", str(tmp_path), "--caches", "dual,prefix",
+                 "--held-out", "4", "--candidates", "2"])  # fmt: skip
+    assert levels.count("layers") == EXACT_RUNS
+
+
 def test_a_block_diffusion_model_is_searched_in_its_own_blocks(tmp_path, monkeypatch):
     """On problems that it knows, with the caches for its attention."""
     found = []
@@ -288,6 +303,24 @@ def test_an_estimate_is_not_published(tmp_path, capsys):
     with pytest.raises(SystemExit):
         fronts.main(["--out", str(tmp_path), "--estimate", "--publish"])
     assert "--publish: leave it out with --estimate" in capsys.readouterr().err
+
+
+def test_some_of_the_methods_are_not_published(tmp_path, capsys):
+    flags = ["--out", str(tmp_path), "--publish"]
+    with pytest.raises(SystemExit):
+        fronts.main([*flags, "--caches", "dual"])
+    assert "--publish: leave it out with --caches" in capsys.readouterr().err
+    found = document() | {"model": "tiny-llada", "seed": 7}
+    (tmp_path / "fronts.json").write_text(json.dumps(found))
+    with pytest.raises(SystemExit, match=r"^error: --publish: fronts.json lacks .*dllm_cache"):
+        fronts.main([*flags, "--further", "3"])
+
+
+def test_further_results_of_a_folder_are_not_published(tmp_path):
+    found = document() | {"model": "model", "seed": 7}
+    (tmp_path / "fronts.json").write_text(json.dumps(found))
+    with pytest.raises(SystemExit, match=r"^error: --publish: model is not an embedded model"):
+        fronts.main(["--out", str(tmp_path), "--publish", "--further", "3"])
 
 
 @pytest.mark.parametrize("number", ["0", "3"])
