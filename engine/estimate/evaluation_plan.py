@@ -5,9 +5,9 @@
     python -m engine evaluation-plan --model inclusionAI/LLaDA-MoE-7B-A1B-Instruct --gpus 8
 
 The methods have the settings of their papers for the task, and all of them the same lengths in one
-task. One sequence is decoded at a time on each GPU, and problems are shared evenly among the GPUs;
-loading of weights and scoring are not counted. The times are computed from FLOPs, bytes and rates
-of the device as in `python -m engine estimate`, and none of them was measured on a GPU.
+task. One sequence is decoded at a time on each GPU, and the time is that of the GPU with the most
+problems; loading of weights and scoring are not counted. The times are computed from FLOPs, bytes
+and rates of the device as in `python -m engine estimate`, and none of them was measured on a GPU.
 --write-page renews the table of assets/results/evaluation-plan.md, which is of the default model.
 With another --model, the settings are those published for the default one.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from engine.config.spec import RunSpec
@@ -77,7 +78,7 @@ def specs(benchmark: Benchmark) -> dict[str, RunSpec]:
 
 @dataclass(frozen=True)
 class Planned:
-    """One method on one benchmark: seconds of all its problems on one device, and assumptions."""
+    """One method on one benchmark: seconds of a problem on one device, and assumptions."""
 
     benchmark: Benchmark
     method: str
@@ -85,6 +86,10 @@ class Planned:
     tera_flops: float
     recomputed: float
     assumed: tuple[str, ...]
+
+    def seconds_on(self, gpus: int) -> float:
+        """Seconds of all problems on so many GPUs, each of which decodes whole problems."""
+        return self.seconds * ceil(self.benchmark.problems / gpus)
 
 
 def plan(device: str, model: str = MODEL) -> Iterator[Planned]:
@@ -94,8 +99,8 @@ def plan(device: str, model: str = MODEL) -> Iterator[Planned]:
         for method, spec in specs(benchmark).items():
             one = estimate(spec, target, device)
             yield Planned(
-                benchmark, method, one["time"]["run_seconds"] * benchmark.problems,
-                one["flops"] / 1e12, one["recomputed"], tuple(one["assumed"]),
+                benchmark, method, one["time"]["run_seconds"], one["flops"] / 1e12,
+                one["recomputed"], tuple(one["assumed"]),
             )  # fmt: skip
 
 
@@ -104,12 +109,12 @@ def table(planned: Sequence[Planned], gpus: Sequence[int]) -> str:
     rows = [
         (
             one.benchmark.title, one.method, f"{one.tera_flops:.0f}", percentage(one.recomputed, 0),
-            *(_hours(one.seconds / count) for count in gpus),
+            *(_hours(one.seconds_on(count)) for count in gpus),
         )
         for one in planned
     ]  # fmt: skip
-    whole = sum(one.seconds for one in planned)
-    rows.append(("all", "all", "", "", *(_hours(whole / count) for count in gpus)))
+    whole = (sum(one.seconds_on(count) for one in planned) for count in gpus)
+    rows.append(("all", "all", "", "", *map(_hours, whole)))
     head = (
         "task",
         "method",

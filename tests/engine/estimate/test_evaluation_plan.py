@@ -10,6 +10,7 @@ from engine.estimate.evaluation_plan import (
     MODEL,
     PAGE,
     PLAIN,
+    Benchmark,
     Planned,
     main,
     specs,
@@ -27,15 +28,17 @@ def test_all_methods_of_a_task_have_the_same_lengths(benchmark):
     assert len({(spec.cache, spec.unmasker) for spec in found.values()}) == len(found)
 
 
-def test_gpus_share_the_problems_evenly_and_the_last_row_is_the_sum():
+def test_gpus_decode_whole_problems_and_the_last_row_is_the_sum():
+    """Two of the eight GPUs decode two of the ten problems, the others one."""
+    benchmark = Benchmark("Ten", "ten", 10, 3)
     planned = [
-        Planned(BENCHMARKS[0], method, seconds, 5.0, 0.5, ("One prompt of 3.", "Assumed."))
-        for method, seconds in (("x", 7_200.0), ("y", 14_400.0))
+        Planned(benchmark, method, seconds, 5.0, 0.5, ("One prompt of 3.", "Assumed."))
+        for method, seconds in (("x", 720.0), ("y", 1_440.0))
     ]
     text = table(planned, (1, 8))
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     assert [row[-3:-1] for row in rows[2:5]] == [
-        ["2.0 h", "15 min"], ["4.0 h", "30 min"], ["6.0 h", "45 min"],
+        ["2.0 h", "24 min"], ["4.0 h", "48 min"], ["6.0 h", "72 min"],
     ]  # fmt: skip
     assert "Assumed." in text
     assert "One prompt of" not in text
