@@ -3,10 +3,11 @@
     python -m engine sweep --rounds 5
 
 Decodes the page's default problem with dLLM-Cache at every ratio rho and response interval K_r,
-all settings in turn within a round, after a warm-up round. The time per output token (TPOT) of a
-setting is the median over the rounds. For each K_r, least squares fit
+all settings in turn within a round, after a warm-up round. The time of a setting is that of a run
+over the positions of its answer, padding included, as the median over the rounds. For each K_r,
+least squares fit
 
-    TPOT = a0 + a1 * [rho > 0] + b * rho   (milliseconds)
+    time = a0 + a1 * [rho > 0] + b * rho   (milliseconds)
 
 where a1 is the fixed cost of selecting rows, however few are recomputed. Prints one JSON document;
 `python -m engine tables` writes it into assets/results, for the page's Time view.
@@ -70,8 +71,8 @@ def fit(points: Sequence[dict[str, Any]]) -> dict[str, float]:
 def measure(rounds: int) -> dict[str, Any]:
     """Time all settings in turn, `rounds` times after a warm-up round.
 
-    Returns `points` (`tpot_ms` with its range, and the answer, by `rho` and `interval`), `fits` by
-    interval, and the conditions.
+    Returns `points` (`tpot_ms` per position with its range, and the answer, by `rho` and
+    `interval`), `fits` by interval, and the conditions.
     """
     folders = embedded_models(ASSETS)
     session = Session(folders)

@@ -12,9 +12,9 @@ export interface SweepData {
   gen_length: number;
   rounds: number;
   environment: { device_name: string; threads: number };
-  /** Milliseconds per token at a ratio ρ and a refresh interval. */
+  /** Milliseconds per position of the answer at a ratio ρ and a refresh interval. */
   points: { rho: number; interval: number; tpot_ms: number }[];
-  /** For each interval, milliseconds per token as a0 + (a1 if ρ > 0) + b ρ. */
+  /** For each interval, milliseconds per position as a0 + (a1 if ρ > 0) + b ρ. */
   fits: { interval: number; a0: number; a1: number; b: number; r2: number }[];
 }
 
@@ -44,16 +44,16 @@ function drawRates(panel: Panel, data: SweepData): void {
   figure.show({
     about: { run: undefined, lane: undefined },
     title:
-      "Measured sweep, dLLM-Cache: tokens per second by ρ, the share of the answer recomputed between refreshes",
+      "Measured sweep, dLLM-Cache: positions per second by ρ, the share of the answer recomputed between refreshes",
     x: { name: "ρ", from: 0, to: 1 },
-    y: { name: "tokens/s", from: 0, to: Math.max(...data.points.map(rate)) * 1.05 },
+    y: { name: "positions/s", from: 0, to: Math.max(...data.points.map(rate)) * 1.05 },
     series: data.fits.flatMap((fit, i) => fitSeries(data, fit, i)),
     words: (x) => sweepWords(data, x),
     height: 280,
   });
 }
 
-/** Tokens per second at a point. */
+/** Positions of the answer per second at a point, with those of the padding. */
 function rate(point: { tpot_ms: number }): number {
   return 1000 / point.tpot_ms;
 }
@@ -85,14 +85,14 @@ function fitSeries(data: SweepData, fit: SweepData["fits"][number], i: number): 
 }
 
 /** The measured rates at the ratio next to x. */
-function sweepWords(data: SweepData, x: number): string {
+export function sweepWords(data: SweepData, x: number): string {
   const ratios = data.points.map((point) => point.rho);
   const near = ratios.reduce((best, rho) => (Math.abs(rho - x) < Math.abs(best - x) ? rho : best));
   const parts = data.points
     .filter((point) => point.rho === near)
     .map((point) => {
       const spent = point.tpot_ms.toFixed(2);
-      return `K_r ${point.interval} ${number(rate(point), 0)} tokens/s (${spent} ms per token)`;
+      return `K_r ${point.interval} ${number(rate(point), 0)} positions/s (${spent} ms per position)`;
     });
   return `ρ = ${near}: ${parts.join(", ")}`;
 }
@@ -104,8 +104,8 @@ function sweepSentence(data: SweepData): string {
   const worst = Math.min(...data.fits.map((fit) => fit.r2));
   const { device_name, threads } = data.environment;
   return (
-    `The fixed cost a₁ per token of selecting any rows at all, as part of the time at the smallest ρ: ${costs.join("; ")}. ` +
+    `The fixed cost a₁ per position of selecting any rows at all, as part of the time at the smallest ρ: ${costs.join("; ")}. ` +
     `The lines are least-squares fits of 1 / (a₀ + a₁ + b ρ), without a₁ at ρ = 0. For every K_r they explain at least ${Math.floor(100 * worst)} % of the variance. ` +
-    `${data.model}, prompt of ${data.prompt_tokens} tokens, answer of ${data.gen_length}, median of ${plural(data.rounds, "round")} on ${device_name}, ${plural(threads, "thread")}.`
+    `${data.model}, prompt of ${data.prompt_tokens} tokens, answer of ${data.gen_length} positions, median of ${plural(data.rounds, "round")} on ${device_name}, ${plural(threads, "thread")}.`
   );
 }
