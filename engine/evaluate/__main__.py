@@ -58,12 +58,12 @@ from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import DAGGER_NOTE
 from engine.distributed.processes import Processes
 from engine.evaluate import comparison
-from engine.evaluate.exam import ExamResult, Questions, summarise
+from engine.evaluate.exam import ExamResult, Questions, resized, summarise
 from engine.evaluate.sharing.shared_exam import Sample, SharedExam, rates_removed
 from engine.guider.model import Guider
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
-from engine.serve.loaded_model import LoadedModel
+from engine.serve.loaded_model import LoadedModel, check_context
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, example_counts, families
 from engine.tiny.suite import DEFAULT_FAMILY
@@ -176,10 +176,9 @@ def _compare(
         _check_unrecorded(one.spec)
     pool, first = ModelPool(folders), specs[0].spec
     digest = pool.load_to_run(first).digest
-    if args.timed:
-        infos = [pool.run_info(one.spec) for one in specs]
-        contexts = [info.max_length for info in infos if info is not None]
-        comparison.timed_length(specs, min(contexts, default=None))
+    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
+    if long_prompts:
+        _check_timed(pool, specs, long_prompts)
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
     if args.workers > 1:
@@ -187,7 +186,6 @@ def _compare(
     else:
         rows = _shared_rows(load, specs, questions, work, shared)
     speed: dict[str, dict[str, Any]] = {}
-    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     if processes.is_main:
         speed = comparison.time_prompts(pool.load_to_run, specs, long_prompts)
     processes.barrier()
@@ -198,6 +196,25 @@ def _compare(
         "rows": [row | known | {"speed": speed.get(row["name"])} for row in rows],
     }
     return document, _text(document, specs, args, questions, long_prompts)
+
+
+def _check_timed(pool: ModelPool, specs: Sequence[NamedSpec], prompts: Questions) -> None:
+    """Raise ValueError if a prompt to time and its answer exceed the context of a row's model."""
+    infos = {one.name: pool.run_info(one.spec) for one in specs}
+    contexts = [info.max_length for info in infos.values() if info is not None]
+    length = comparison.timed_length(specs, min(contexts, default=None))
+    known = ((one, infos[one.name], prompt) for one in specs for _, prompt in prompts)
+    for one, info, prompt in known:
+        if info is not None:
+            spec = resized(one.spec, prompt, length)
+            tokens = len(pool.prompt(spec) or ())
+            try:
+                check_context(tokens, spec, info, pool.suffix_tokens(spec))
+            except ValueError:
+                raise ValueError(
+                    f"--timed-shots: a prompt of {tokens} tokens and its answer of {length} exceed "
+                    f"the context of {info.max_length}; give fewer, or --timed 0"
+                ) from None
 
 
 def _shared_rows(

@@ -96,15 +96,20 @@ def _paired(baseline: list[ExamResult], results: list[ExamResult]) -> dict[str, 
 def timed_length(specs: Sequence[NamedSpec], context: int | None = None) -> int:
     """Positions of each timed answer, the same for every row: whole blocks of all of them.
 
-    Raises ValueError naming `block_length` if these are more than a model's `context`.
+    Raises ValueError naming `block_length` or the flag if these are more than a model's `context`.
     """
     sizes = sorted({one.spec.block_length for one in specs})
     length = fitting_length(TIMED_LENGTH, lcm(*sizes))
+    if context is not None and TIMED_LENGTH > context:
+        raise ValueError(
+            f"--timed: an answer to time has at least {TIMED_LENGTH} positions, but the context "
+            f"has {context}; give --timed 0"
+        )
     if context is not None and length > context:
         raise ValueError(
             f"block_length: the shortest answer to time in whole blocks of each size, "
             f"{' and '.join(map(str, sizes))}, has {length} positions, but the context has "
-            f"{context}; choose sizes that divide each other, or give --timed 0"
+            f"{context}; choose smaller sizes, or such as divide each other, or give --timed 0"
         )
     return length
 

@@ -15,12 +15,7 @@ from engine.config.answers import fitting_length
 from engine.config.spec import RunSpec
 from engine.core.files import ASSETS
 from engine.evaluate.__main__ import main
-from engine.evaluate.comparison import (
-    _evaluate_one,
-    prepare_worker,
-    time_prompts,
-    timed_length,
-)
+from engine.evaluate.comparison import _evaluate_one, prepare_worker, time_prompts
 from engine.evaluate.exam import evaluate, fitted, summarise
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import embedded_models
@@ -28,7 +23,7 @@ from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
 from engine.tiny.suite import DEFAULT_FAMILY
-from tests.support.micro import ROOT, write_checkpoint
+from tests.support.micro import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -333,35 +328,6 @@ def test_a_file_is_refused_as_the_folder_of_results(command, tmp_path):
     options = ["--family", "short_problems", "--problems", "6", "--out", str(tmp_path / "taken")]
     with pytest.raises(SystemExit, match=r"^error: --out: .*taken cannot be made a folder"):
         engine_main([command, *options])
-
-
-def test_long_prompts_have_answers_of_whole_blocks(model):
-    """Blocks of 64 do not divide the usual length of these answers."""
-    spec = RunSpec(gen_length=64, block_length=64, steps=1)
-    found = time_prompts(lambda spec: model, [NamedSpec("x", spec)], exam_questions(1, 7))
-    assert found["x"]["prompts"] == 1
-
-
-def test_rows_of_different_blocks_are_timed_on_answers_of_one_length(model):
-    specs = [
-        NamedSpec(str(size), RunSpec(gen_length=64, block_length=size, steps=64 // size))
-        for size in (32, 64)
-    ]
-    found = time_prompts(lambda spec: model, specs, exam_questions(1, 7, 0, "short_problems"))
-    assert [found[name]["nfe"] for name in ("32", "64")] == [4, 2]  # of 128 positions
-    assert timed_length(specs) == 128
-    assert timed_length([NamedSpec(str(n), RunSpec(block_length=n)) for n in (16, 32)]) == 96
-    with pytest.raises(ValueError, match=r"^block_length: .* 32 and 64, has 128 positions"):
-        timed_length(specs, 127)
-
-
-def test_a_timed_answer_fits_the_context_of_every_row(tmp_path):
-    """It is refused before the exam, also if the first row is of a model with a longer context."""
-    short = write_checkpoint(tmp_path / "short", max_sequence_length=64)
-    path = tmp_path / "specs.json"
-    path.write_text('[{"name": "long", "model": "tiny-llada"}, {"name": "short"}]')
-    with pytest.raises(SystemExit, match=r"^error: block_length: .* 96 positions, .* has 64;"):
-        main(["--model", str(short), "--specs", str(path), "--problems", "1"])
 
 
 def test_an_interrupt_ends_a_worker_without_a_traceback():
