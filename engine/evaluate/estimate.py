@@ -5,10 +5,9 @@
 
 A model is a listed name, an embedded one, a folder, or a shape such as llada:layers=4,d=64.
 --device is h100 (the default), h200, a100, rtx4090 or rtx3090, by published figures, or `this` for
-this machine, whose rates are then measured. The
-settings are those of a run; --dtype is bfloat16 unless it is given. What data decides (tokens a
-forward, rows chosen by values) is assumed, and the assumption printed; --recorded FILE takes it
-from a trace.
+this machine, whose rates are then measured with --threads threads. The settings are those of a run;
+--dtype is bfloat16 unless it is given. What data decides (tokens a forward, rows chosen by values)
+is assumed, and the assumption printed; --recorded FILE takes it from a trace.
 """
 
 from __future__ import annotations
@@ -19,8 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from engine.batch.flags import add_spec_flags, spec_from_flags
-from engine.core.command_line import command_parser, failure
+from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.files import ASSETS
 from engine.core.tables import markdown_table, percentage
 from engine.models.loading.families import embedded_models
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     device, args.device = args.device, None
     model, args.model = args.model, None
+    torch.set_num_threads(args.threads)
     session = Session(embedded_models(ASSETS), Hub())
     given = {"tokens_per_forward": args.tokens_per_forward, "share": args.share}
     try:
@@ -117,6 +119,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--tokens-per-forward", type=float, help="assumed, at least 1")
     parser.add_argument("--share", type=float, help="assumed share of rows chosen by values")
     parser.add_argument("--recorded", type=Path, help="a trace (.npz) to take both from")
+    parser.add_argument("--threads", type=thread_count, default=1, help="--device this: threads")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from engine.bench.models import BenchModels
 from engine.config.spec import RunSpec
@@ -45,6 +46,22 @@ def test_the_json_is_one_document(capsys):
 def test_errors_are_named(flags, message):
     with pytest.raises(SystemExit, match=f"error: .*{message}"):
         estimate.main([*SMALL, *flags])
+
+
+def test_the_rates_of_this_machine_are_those_of_the_threads_of_the_flag(monkeypatch):
+    threads, before = [], torch.get_num_threads()
+
+    def measured(*given, **more):
+        threads.append(torch.get_num_threads())
+        return {}
+
+    monkeypatch.setattr(estimate.Session, "estimate", measured)
+    try:
+        for flags in (["--threads", "2"], []):
+            estimate.main([*SMALL, "--device", "this", "--json", *flags])
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [2, 1]
 
 
 def test_an_estimate_is_compared_with_its_run():
