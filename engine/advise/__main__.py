@@ -92,9 +92,14 @@ def _advise(args: argparse.Namespace, session: Session) -> Advice:
 
 
 def _request(args: argparse.Namespace, info: ModelInfo) -> AdviceRequest:
-    """The request of the flags."""
+    """The request of the flags. Raises ValueError naming the flag or the field."""
+    if args.record not in (None, "off"):
+        raise ValueError(
+            "--record: leave it out; runs are timed without a recorder, and the exact runs record "
+            "what the search needs"
+        )
     caches = named_caches(args.cache or ALL, info)
-    args.cache = args.record = None  # a recorder would slow the timed runs
+    args.cache = None
     base, prompts = spec_from_flags(args), prompts_from_flags(args)
     return AdviceRequest(
         base, tuple(caches), tuple(prompts), args.keep, args.of or _kind(prompts),

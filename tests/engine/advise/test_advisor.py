@@ -301,11 +301,10 @@ def test_the_command_writes_advice_and_goes_on_from_its_runs(checkpoint, tmp_pat
     assert json.loads((out / "advice.json").read_text()) == document
 
 
-def test_the_command_times_settings_without_a_recorder(checkpoint, session):
-    flags = ["--model", "micro", "--family", "short_problems", "--record", "layers"]
-    args = command._parser().parse_args([*flags, "--gen-length", "8", "--block-length", "4"])
-    request = command._request(args, session.model_info("micro"))
-    assert request.base.record == "off"
+def test_the_command_takes_no_recorder_which_would_slow_the_timed_runs(checkpoint):
+    flags = ["--model", str(checkpoint), "--family", "short_problems", "--record", "layers"]
+    with pytest.raises(SystemExit, match=r"^error: --record: leave it out; runs are timed"):
+        command.main(flags)
 
 
 def test_the_command_names_a_cache_that_cannot_be_searched(checkpoint, tmp_path):
