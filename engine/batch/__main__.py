@@ -63,11 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         make_out(args.out)
         results = BatchResults(settings, prompts)
         first = 1 if args.estimate else None
-        finished = _run(Session(folders), results, args.out, recordings, first)
+        finished, stopped = _run(Session(folders), results, args.out, recordings, first)
         _show(results, finished, args.out, recordings)
     except (ValueError, OSError) as error:
         raise failure(error, args) from None
-    if finished < (first or len(prompts)) * len(settings):
+    cut = stopped and recordings is not None  # perhaps within a recording
+    if cut or finished < (first or len(prompts)) * len(settings):
         raise SystemExit(STOPPED)
 
 
@@ -95,8 +96,11 @@ def _run(
     out: Path | None,
     recordings: Recordings | None,
     first: int | None,
-) -> int:
-    """Run the batch with progress on standard error; returns how many runs are over."""
+) -> tuple[int, bool]:
+    """Run the batch with progress on standard error.
+
+    Returns how many runs are over, and whether the batch was stopped.
+    """
     control, done = Control(), 0
     journal = Journal(out and out / "runs.jsonl")
     with stopped_by_interrupt(control):
@@ -109,7 +113,7 @@ def _run(
                 done = one.done
                 print(_progress(one), end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return done
+    return done, control.state == "stopped"
 
 
 def _progress(one: Finished) -> str:

@@ -62,6 +62,20 @@ def test_a_stopped_batch_ends_with_the_status_of_an_interruption(prompts, monkey
     assert "the others were not made" in capsys.readouterr().out
 
 
+def test_a_batch_that_was_stopped_in_its_last_recording_has_that_status_too(prompts, monkeypatch):
+    def stop_after_the_last(one):
+        if one.done == one.total:
+            signal.raise_signal(signal.SIGINT)
+        return ""
+
+    monkeypatch.setattr("engine.batch.__main__._progress", stop_after_the_last)
+    words = ("--prompts", str(prompts), "--cache", "dual", *SHORT)
+    main(words)
+    with pytest.raises(SystemExit) as ended:
+        main((*words, "--record", "steps"))
+    assert ended.value.code == 130
+
+
 def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsys):
     specs = tmp_path / "specs.json"
     specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "unmasker": "threshold"}]))
