@@ -7,10 +7,11 @@ settings in both formats of which none loses more than TOLERANCE of its problems
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -143,7 +144,10 @@ def _sizes(info: ModelInfo) -> str:
 
 
 def _known() -> dict[str, float]:
-    """The measured speed-ups of this machine by sizes."""
-    return read_measured(
-        FILES, lambda data: {str(key): float(gain) for key, gain in data.items()}, MAX_BYTES
-    )
+    """The measured speed-ups of this machine by sizes; those that cannot be are left out."""
+
+    def restored(data: Any) -> dict[str, float]:
+        gains = {str(key): float(gain) for key, gain in data.items()}
+        return {key: gain for key, gain in gains.items() if 0 < gain < math.inf}
+
+    return read_measured(FILES, restored, MAX_BYTES)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -116,6 +117,15 @@ def test_a_damaged_file_of_times_is_measured_again(micro):
     formats.measured(SPEC)
     measured_path("formats").write_text('{"a": []}')
     assert formats.known(SPEC).dtype == "float32"
+    assert formats.measured(SPEC).dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("gain", [0, -1, math.nan, math.inf])
+def test_a_kept_speed_up_that_cannot_be_is_measured_again(micro, gain):
+    formats, path = formats_of(micro, Timer()), measured_path("formats")
+    formats.measured(SPEC)
+    path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), gain)))
+    assert "when the run starts" in formats.choice(SPEC).reason
     assert formats.measured(SPEC).dtype == "bfloat16"
 
 
