@@ -14,7 +14,6 @@ import torch
 from engine.catalog import check_model
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory
-from engine.core.files import cache_path
 from engine.core.progress import ByteProgress, run_to_end
 from engine.guider.model import Guider
 from engine.models.base import ModelInfo
@@ -33,7 +32,7 @@ from engine.models.loading.memory_estimate import (
     parameters,
     weights_bytes,
 )
-from engine.models.loading.placement import plan_placement
+from engine.models.loading.placement import offload_folder, plan_placement
 from engine.models.loading.registry import REGISTERED, describe_name, is_embedded
 from engine.models.loading.resolver import ModelResolver, folder_tokenizer
 from engine.models.tokenizer import Tokenizer, conversation
@@ -258,7 +257,7 @@ class ModelPool:
             dtype, files = dtype_of(spec), Checkpoint(folder)
             yield from self._evict_until_fits(spec, info, run, keep)
             digest = yield from files.digest_steps()
-            spill = cache_path(digest, f"offload-{spec.dtype}")
+            spill = offload_folder(digest, spec.dtype)
             placing = plan_placement(info, dtype, spec.device, spill, run)
             before = free_bytes()
             kind, ends = adapter_class(read_config(folder)), (tokenizer.stop_ids, tokenizer.fill_id)

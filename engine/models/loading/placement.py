@@ -18,7 +18,7 @@ from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from accelerate.utils import OffloadedWeightsLoader, PrefixedDataset
 from torch import Tensor, nn
 
-from engine.core.files import free_on_disk, write_atomically
+from engine.core.files import cache_path, free_on_disk, write_atomically
 from engine.models.base import ModelAdapter, ModelInfo, TransformerBlock
 from engine.models.kernels.linear import RoutineLinear
 from engine.models.loading import memory_estimate
@@ -27,6 +27,7 @@ from engine.models.loading.memory_estimate import HEADROOM, InsufficientMemoryEr
 from engine.models.ops import RMSNorm
 
 DISK = "disk"
+LAYOUT_VERSION = 1  # to be raised when a weight on disk gets other content under the same name
 DEFAULT_LENGTH = 4096  # positions of the run whose memory is left free by default
 
 
@@ -36,7 +37,7 @@ class Placement:
 
     `places` maps the names of modules to "cpu", "disk" or "cuda:i" and covers every leaf.
     `folder` holds the weights on disk, which later loads reuse; it belongs to one checkpoint in
-    one dtype.
+    one dtype (`offload_folder`).
     """
 
     main: torch.device
@@ -52,6 +53,11 @@ class Placement:
             if (stem := ".".join(path[:depth])) in self.places:
                 return self.places[stem]
         raise ValueError(f"device: the map has no place for {name}; add it or a parent module")
+
+
+def offload_folder(digest: str, dtype: str) -> Path:
+    """The folder of the weights on disk of a checkpoint, given by its digest, in a dtype."""
+    return cache_path(digest, f"offload-{LAYOUT_VERSION}-{dtype}")
 
 
 def plan_placement(

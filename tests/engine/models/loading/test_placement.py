@@ -13,9 +13,11 @@ from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import folder_adapter_class
 from engine.models.loading.memory_estimate import InsufficientMemoryError
 from engine.models.loading.placement import (
+    LAYOUT_VERSION,
     OffloadedWeights,
     Placement,
     attach_hooks,
+    offload_folder,
     weight_modules,
 )
 from engine.models.ops import RMSNorm
@@ -157,6 +159,19 @@ def test_offloaded_files_are_written_once(folder, tmp_path):
     assert reports[-1].done == reports[-1].total
     assert torch.equal(full(adapter, IDS), full(whole(folder), IDS))
     assert all(name.endswith(".dat") for name in before)
+
+
+def test_files_on_disk_have_the_content_of_this_version_of_the_layout(tmp_path):
+    """If it changes, the version has to be raised, or later loads reuse files of the old layout."""
+    where, stem = tmp_path / "offload", "model.transformer.blocks.1."
+    split(write_checkpoint(tmp_path / "micro"), MAPS["disk"], where)
+    found = load_file(tmp_path / "micro" / "model.safetensors")
+    joined = {"qkv": ("q_proj", "k_proj", "v_proj"), "feed_forward.gate_up": ("ff_proj", "up_proj")}
+    for name, parts in joined.items():
+        data = torch.cat([found[f"{stem}{part}.weight"] for part in parts]).to(F64)
+        assert (where / f"blocks.1.{name}.weight.dat").read_bytes() == data.numpy().tobytes()
+    assert LAYOUT_VERSION == 1
+    assert offload_folder("digest", "bfloat16").name == "offload-1-bfloat16"
 
 
 @pytest.mark.parametrize("damage", ["short", "missing"])
