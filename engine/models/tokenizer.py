@@ -127,7 +127,7 @@ class Tokenizer:
                     "copy all files of the tokenizer"
                 )
         known = self._inner.get_vocab()
-        largest = max(i for name, i in known.items() if name not in HEADERS)
+        largest = max((i for name, i in known.items() if name not in HEADERS), default=-1)
         if largest >= info.vocab_size:
             raise CheckpointError(
                 f"config.json: vocab_size is {info.vocab_size}, but the tokenizer has ids up to "

@@ -31,6 +31,7 @@ OPEN_BYTES = 8 << 20  # a file is opened anew when more was read of it
 SMALL_FILE_BYTES = 64 << 20  # larger files enter a digest by their own SHA-256
 SHA256 = re.compile("[0-9a-f]{64}")
 INDEX = "model.safetensors.index.json"
+LORA = ".lora_"  # in the names of the tensors of an adapter
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -116,6 +117,11 @@ class Checkpoint:
         """
         missing = sorted(set(expected) - set(self.shapes))
         unknown = sorted(n for n in set(self.shapes) - set(expected) if not n.startswith(skipped))
+        if adapters := [name for name in unknown if LORA in name]:
+            raise CheckpointError(
+                f"{adapters[0]}: of a LoRA adapter, which is not applied; merge it into the "
+                f"weights, or move {self._files[adapters[0]].name} out of the folder"
+            )
         if missing:
             raise CheckpointError(f"{missing[0]}: missing ({len(missing)} in all); copy all shards")
         if unknown:

@@ -105,3 +105,14 @@ def test_a_padding_token_without_a_name_fills_nothing_and_is_refused(tmp_path):
     assert (found.fill_id, found.piece(found.stop_ids[0])) == (None, b"<|endoftext|>")
     with pytest.raises(CheckpointError, match=r"pad_token is '', which is no added token"):
         found.check(read_model_info(folder))
+
+
+def test_a_tokenizer_without_a_token_is_named(tmp_path):
+    folder = copied(tmp_path)
+    info, path = read_model_info(folder), folder / "tokenizer.json"
+    found = json.loads(path.read_text("utf-8")) | {"added_tokens": []}
+    found["model"] |= {"vocab": {}, "merges": []}
+    path.write_text(json.dumps(found), "utf-8")
+    (folder / "tokenizer_config.json").write_text("{}", "utf-8")
+    with pytest.raises(CheckpointError, match=r"^config.json: mask_token_id is .* no token in the"):
+        Tokenizer(folder).check(info)
