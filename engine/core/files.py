@@ -28,9 +28,14 @@ def cache_path(digest: str, name: str) -> Path:
 
 
 def free_on_disk(folder: Path) -> int:
-    """Free bytes on the disk of a folder, which need not exist yet."""
-    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    return shutil.disk_usage(existing).free
+    """Free bytes on the disk of a folder, which need not exist yet.
+
+    Raises FileNotFoundError naming the folder if it is on a drive that does not exist (Windows).
+    """
+    for path in (folder, *folder.absolute().parents):
+        if path.exists():
+            return shutil.disk_usage(path).free
+    raise FileNotFoundError(errno.ENOENT, "No such drive", str(folder))
 
 
 def read_json(path: Path, field: str) -> Any:

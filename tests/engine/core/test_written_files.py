@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from engine.core.files import atomic_file, read_json, write_atomically
+from engine.core.files import atomic_file, free_on_disk, read_json, write_atomically
 from engine.core.tables import markdown_table, percentage
 
 
 def test_a_json_file_may_begin_with_a_byte_order_mark(tmp_path):
     (tmp_path / "x.json").write_text('{"a": 1}', "utf-8-sig")
     assert read_json(tmp_path / "x.json", "x") == {"a": 1}
+
+
+def test_a_folder_on_a_drive_that_does_not_exist_is_named(tmp_path, monkeypatch):
+    assert free_on_disk(tmp_path / "not" / "yet") > 0
+    said = "No such drive: 'Z:/cache'"
+    with monkeypatch.context() as windows, pytest.raises(FileNotFoundError, match=said):
+        windows.setattr(Path, "exists", lambda path: False)
+        free_on_disk(Path("Z:/cache"))
 
 
 @pytest.mark.parametrize("place", ["", ".", "folder"])
