@@ -42,7 +42,10 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class KeyedLines:
-    """Appends lines to a file of one process; a missing final line break is put right first."""
+    """Appends lines to a file; a missing final line break is put right first.
+
+    Another command may append to the same file, and may be killed while it writes.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +61,7 @@ class KeyedLines:
             raise ValueError(f"{self._path}: a line of {len(data)} bytes; at most {LINE_BYTES}")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a+b") as file:
-            if file.tell():
+            if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 data = data if file.read(1) == b"\n" else b"\n" + data
             file.write(data)

@@ -70,7 +70,7 @@ class Processes:
                 f"device: {kind} is one GPU for all {self.local_count} processes of this machine; "
                 "give cuda, with which each has a GPU of its own"
             )
-        if kind not in ("cuda", "auto") or self.count == 1 or (kind == "auto" and self._divided):
+        if kind not in ("cuda", "auto") or self.count == 1 or self._divided:
             return kind
         found = torch.cuda.device_count()
         if kind == "auto" and not found:

@@ -12,6 +12,17 @@ def test_lines_are_read_back_and_a_damaged_last_one_is_left_out(tmp_path):
     assert list(read_lines(path)) == [("a", {"text": "é\nb"}), ("c", {"n": 1})]
 
 
+def test_a_line_that_another_command_left_unfinished_spoils_no_other(tmp_path):
+    path = tmp_path / "samples.jsonl"
+    lines = KeyedLines(path)
+    lines.put("a", {"n": 1})
+    with path.open("ab") as file:
+        file.write(b'{"key": "b", "te')
+    lines.put("c", {"n": 2})
+    lines.put("d", {"n": 3})
+    assert [key for key, _ in read_lines(path)] == ["a", "c", "d"]
+
+
 def test_lines_that_are_not_ours_are_left_out(tmp_path, monkeypatch):
     path = tmp_path / "samples.jsonl"
     monkeypatch.setattr(keyed_lines, "LINE_BYTES", 64)

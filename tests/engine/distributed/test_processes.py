@@ -86,6 +86,7 @@ def test_processes_of_a_machine_divide_its_gpus_for_a_device_map(monkeypatch, ra
     for _ in range(2):
         assert process.device("auto") == "auto"
         assert process.seen["CUDA_VISIBLE_DEVICES"] == own
+    assert process.device("cuda") == "cuda", "the first of its own"
 
 
 @pytest.mark.parametrize("kind", ["cuda", "auto"])
