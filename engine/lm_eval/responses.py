@@ -161,11 +161,13 @@ def write_card(
 ) -> None:
     """Write the run card of one answer, which `python -m engine repeat` runs again.
 
-    `card` has the parts `model` and `results` of its one lane.
+    `card` has the parts `model` and `results` of its one lane. The GPU of this process, such as
+    `cuda:3`, is `cuda` on the card, which may be repeated where there is one GPU.
     """
     task, document, request, repetition = where
     name = "".join(c if c.isalnum() or c in "-_" else "_" for c in task)
-    lane = {"spec": dict(spec), **card}
+    device = str(spec["device"]).partition(":")[0]
+    lane = {"spec": dict(spec) | {"device": device}, **card}
     found = {"run": f"{name}-{document}", "lanes": {"a": lane}, "summary": {}, "repeat": None}
     path = folder / f"{name}-{document}-{request}-{repetition}.json"
     write_atomically(path, (json.dumps(found, ensure_ascii=False, indent=1) + "\n").encode())
