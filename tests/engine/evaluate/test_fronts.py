@@ -306,20 +306,20 @@ def test_an_estimate_is_not_published(tmp_path, capsys):
 
 
 def test_some_of_the_methods_are_not_published(tmp_path, capsys):
-    flags = ["--out", str(tmp_path), "--publish"]
     with pytest.raises(SystemExit):
-        fronts.main([*flags, "--caches", "dual"])
+        fronts.main(["--out", str(tmp_path), "--publish", "--caches", "dual"])
     assert "--publish: leave it out with --caches" in capsys.readouterr().err
-    found = document() | {"model": "tiny-llada", "seed": 7}
-    (tmp_path / "fronts.json").write_text(json.dumps(found))
-    with pytest.raises(SystemExit, match=r"^error: --publish: fronts.json lacks .*dllm_cache"):
-        fronts.main([*flags, "--further", "3"])
 
 
-def test_further_results_of_a_folder_are_not_published(tmp_path):
-    found = document() | {"model": "model", "seed": 7}
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("tiny-llada", "fronts.json lacks .*dllm_cache"), ("model", "model is not an embedded")],
+)
+def test_further_results_of_some_methods_are_not_published(model, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(fronts, "RESULTS_README", ASSETS / "results" / "README.md")
+    found = document() | {"model": model, "seed": 7}
     (tmp_path / "fronts.json").write_text(json.dumps(found))
-    with pytest.raises(SystemExit, match=r"^error: --publish: model is not an embedded model"):
+    with pytest.raises(SystemExit, match=f"^error: --publish: {said}"):
         fronts.main(["--out", str(tmp_path), "--publish", "--further", "3"])
 
 
