@@ -100,7 +100,7 @@ def timed_length(specs: Sequence[NamedSpec], context: int | None = None) -> int:
     """
     sizes = sorted({one.spec.block_length for one in specs})
     length = fitting_length(TIMED_LENGTH, lcm(*sizes))
-    if context is not None and TIMED_LENGTH > context:
+    if context is not None and context < TIMED_LENGTH:
         raise ValueError(
             f"--timed: an answer to time has at least {TIMED_LENGTH} positions, but the context "
             f"has {context}; give --timed 0"

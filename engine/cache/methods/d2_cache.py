@@ -135,7 +135,8 @@ class D2Cache(CachePolicy):
         self.flow = np.zeros((run.batch, run.length))
         self.visible = np.ones((run.batch, run.length), bool)
         self._pending: tuple[StepView, HostCopy] | None = None
-        self._chosen = -1, self._masked_before  # the last step that chose rows, and these rows
+        # The last step that chose rows, and these rows.
+        self._chosen: tuple[int, np.ndarray] = -1, self._masked_before
 
     def can_commit(self, count: int) -> bool:
         """The masks of the current block are candidates before all others."""

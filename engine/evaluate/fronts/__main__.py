@@ -196,14 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    given = [n for n in OF_A_SEARCH if getattr(args, n) != parser.get_default(n)]
-    if args.further is not None and given:
-        flag = f"--{given[0].replace('_', '-')}"
-        parser.error(f"{flag}: leave it out with --further, which takes the settings of {FRONTS}")
-    if args.publish and args.estimate:
-        parser.error("--publish: leave it out with --estimate, which measures nothing to publish")
-    if args.publish and args.caches not in (None, ALL):
-        parser.error("--publish: leave it out with --caches, since the section is of all methods")
+    _check_flags(parser, args)
     torch.set_num_threads(1)
     folders = embedded_models(ASSETS)
     try:
@@ -236,6 +229,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _publish(document, text)
     except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None
+
+
+def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the command with an error for flags that do not go together."""
+    given = [n for n in OF_A_SEARCH if getattr(args, n) != parser.get_default(n)]
+    if args.further is not None and given:
+        flag = f"--{given[0].replace('_', '-')}"
+        parser.error(f"{flag}: leave it out with --further, which takes the settings of {FRONTS}")
+    if args.publish and args.estimate:
+        parser.error("--publish: leave it out with --estimate, which measures nothing to publish")
+    if args.publish and args.caches not in (None, ALL):
+        parser.error("--publish: leave it out with --caches, since the section is of all methods")
 
 
 def _read(out: Path) -> dict[str, Any]:

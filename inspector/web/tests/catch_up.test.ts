@@ -85,7 +85,7 @@ test("a recording whose messages are over ends also if the server lacks its run"
 test("steps that were asked for before the end of a run do not end its recording", async () => {
   const store = raceOf(steps([0]), []);
   const whole = raceNews(steps([0], [1]), steps([2]), { state: "done" });
-  const coming = asker(store, () => whole).whole.complete();
+  const coming = asker(store, () => whole).catchUp.complete();
   store.take({ run: "run", state: "recording", lanes: {} });
   await coming;
   assert.deepEqual([store.busy, store.state], [true, "recording"]);

@@ -18,10 +18,10 @@ def test_a_json_file_may_begin_with_a_byte_order_mark(tmp_path):
 
 def test_a_folder_on_a_drive_that_does_not_exist_is_named(tmp_path, monkeypatch):
     assert free_on_disk(tmp_path / "not" / "yet") > 0
-    said = "No such drive: 'Z:/cache'"
-    with monkeypatch.context() as windows, pytest.raises(FileNotFoundError, match=said):
+    with monkeypatch.context() as windows:
         windows.setattr(Path, "exists", lambda path: False)
-        free_on_disk(Path("Z:/cache"))
+        with pytest.raises(FileNotFoundError, match="No such drive: 'Z:/cache'"):
+            free_on_disk(Path("Z:/cache"))
 
 
 @pytest.mark.parametrize("place", ["", ".", "folder"])

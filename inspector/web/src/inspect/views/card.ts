@@ -113,8 +113,7 @@ function unmaskedWords({ frame, lane }: Panel, position: number): string {
   if (revealed < 0) return "not in this run";
   const sure = lane.at[place]?.sure ?? null;
   return (
-    `at step ${lane.stepNumber(revealed)}` +
-    (sure === null ? "" : ", confidence " + chance(sure))
+    `at step ${lane.stepNumber(revealed)}` + (sure === null ? "" : ", confidence " + chance(sure))
   );
 }
 
