@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """End the command with an error for flags that do not go together."""
+    """End the command if its flags do not go together."""
     given = [n for n in OF_A_SEARCH if getattr(args, n) != parser.get_default(n)]
     if args.further is not None and given:
         flag = f"--{given[0].replace('_', '-')}"
