@@ -78,6 +78,7 @@ def test_the_race_of_another_visitor_that_goes_on_is_neither_recorded_nor_droppe
 
 def test_an_example_that_a_visitor_began_to_record_is_not_kept(handlers, record, request_of):
     record.state, held = "example", len(handlers.store)
+    handlers.store.pin(record)
     event = SimpleNamespace(run=record.run_id, level="layers")
     recording = ViewService(handlers).record(event, request_of("other"))
     next(recording)

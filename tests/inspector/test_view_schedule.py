@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from engine.core.events import KINDS
-from engine.trace.trace import Trace
 from inspector.page_data import row_counts
 from inspector.views.schedule import portion, running, schedule
 from tests.inspector.conftest import small_race
+from tests.inspector.figure_traces import changed
 from tests.inspector.unpacked import unpacked
 from tests.support import looking
 
@@ -74,14 +74,10 @@ def test_kinds_differ_where_the_rows_chosen_turn_out_to_be_all(session, trace):
 
 
 def test_a_changed_plan_shows(trace):
-    arrays = dict(trace.arrays())
-    changed = Trace()
-    changed.meta, changed.arrays = trace.meta, lambda: arrays
-    arrays["planned"] = arrays["planned"].copy()
-    arrays["planned"][7, 2] = KINDS.index("frozen")
-    assert unpacked(schedule(changed)["differs"]).tolist() == [[7, 2]]
-    arrays["planned"] = np.zeros((0, 3), np.uint8)
-    found = schedule(changed)
+    planned = trace.arrays()["planned"].copy()
+    planned[7, 2] = KINDS.index("frozen")
+    assert unpacked(schedule(changed(trace, planned=planned))["differs"]).tolist() == [[7, 2]]
+    found = schedule(changed(trace, planned=np.zeros((0, 3), np.uint8)))
     assert found["planned"]["shape"] == [0, 3]
     assert found["differs"]["shape"] == [0, 2]
 

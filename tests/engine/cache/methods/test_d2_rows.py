@@ -98,7 +98,7 @@ def test_the_weights_are_those_of_attention(model):
     run(model, make_spec(block_length=8), policy=lambda: policy, eager=True)
     info, block = model.info, model.block(0)
     ids = torch.tensor([make_prompts(6)[0] + [MASK] * 16])
-    x = reference._norm(model.embedding.weight[ids], block.attn_norm.weight)
+    x = reference.norm(model.embedding.weight[ids], block.attn_norm.weight)
     y = x @ block.qkv.weight.T + (0 if block.qkv.bias is None else block.qkv.bias)
     q, k, _ = y.split([info.d_model, info.d_kv, info.d_kv], -1)
     q, k = (t.unflatten(-1, (-1, info.head_dim)).transpose(1, 2) for t in (q, k))

@@ -143,15 +143,15 @@ function drawCandidates(panel: Panel, { step, position }: RowCell): void {
 export function candidateWords(
   found: Slice | Missing | undefined,
   position: number,
-  step: number,
+  stepNumber: number,
 ): string {
   if (!found) return "Reading …";
   if (isMissing(found)) return found.missing;
   const data = documentOf<CandidateData>(found);
   const row = candidateRow(data, position);
-  if (row < 0) return `At step ${step} it was not a candidate.`;
+  if (row < 0) return `At step ${stepNumber} it was not a candidate.`;
   const best = candidateList(data, row).map((one) => quoted(one.piece) + " " + chance(one.prob));
-  return `At step ${step} it was a candidate: ${best.join(", ")}.`;
+  return `At step ${stepNumber} it was a candidate: ${best.join(", ")}.`;
 }
 
 /** The drift code of a quantity of the row; NO_DATA if it is unknown. */
