@@ -245,12 +245,7 @@ def _choose(
         block.stop if info.block_causal else None,
     )  # fmt: skip
     if not own:
-        notes += _caveats(run_spec, len(recorded.positions), int(rows.sum()))
-        if after.temperature and step:
-            notes.append(
-                f"A branch draws its noise anew from the seed {spec.seed}, so that it may draw "
-                "other tokens than shown here."
-            )
+        notes += _caveats(run_spec, spec, step, len(recorded.positions), int(rows.sum()))
     values = known.candidates
     return _Choice(
         recorded, ids, values.confidence[0].numpy(), values.score[0].numpy(), known.chance,
@@ -258,8 +253,10 @@ def _choose(
     )  # fmt: skip
 
 
-def _caveats(run_spec: RunSpec, predicted: int, candidates: int) -> Iterator[str]:
-    """Why a branch with other settings than those of the run may commit other tokens."""
+def _caveats(
+    run_spec: RunSpec, spec: RunSpec, step: int, predicted: int, candidates: int
+) -> Iterator[str]:
+    """Why a branch with the settings `spec`, other than the run's, may commit other tokens."""
     if predicted < candidates:
         yield (
             f"The step computed predictions of {predicted} of the {candidates} masks "
@@ -269,6 +266,11 @@ def _caveats(run_spec: RunSpec, predicted: int, candidates: int) -> Iterator[str
         yield (
             "A branch computes its first step anew, without what the cache held. Where that "
             "changes a prediction, it commits other tokens than shown here."
+        )
+    if spec.temperature and step:
+        yield (
+            f"A branch draws its noise anew from the seed {spec.seed}, so that it may draw other "
+            "tokens than shown here."
         )
 
 

@@ -20,11 +20,11 @@ DONE = "document.querySelector('#ds-learn [data-learn]').dataset.done === 'yes'"
 @pytest.fixture(scope="module")
 def course(app, lasting_page):
     """The lessons, opened by a link to one, on a page that may copy to the clipboard."""
-    race = lasting_page(permissions=["clipboard-read", "clipboard-write"])
-    race.page.goto(f"{app.url}/?lesson=masks")
-    race.page.wait_for_function(READY.format("candidates"))
-    assert race.page.locator("#ds-learn [data-lesson=masks]").count() == 1
-    return race.page
+    page = lasting_page(permissions=["clipboard-read", "clipboard-write"]).page
+    page.goto(f"{app.url}/?lesson=masks")
+    page.wait_for_function(READY.format("candidates"))
+    assert page.locator("#ds-learn [data-lesson=masks]").count() == 1
+    return page
 
 
 def at_lesson(page, key, view):
@@ -47,15 +47,13 @@ def answer(page, given):
 
 
 def cursor(page):
-    return page.locator("#ds-learn [data-inspect]").evaluate(
-        "({ dataset: d }) => [d.lane, +d.step, +d.layer, d.position]"
-    )
+    read = "({ dataset: d }) => [d.lane, +d.step, +d.layer, d.position]"
+    return page.locator("#ds-learn [data-inspect]").evaluate(read)
 
 
 def slide(page):
     """Move the threshold of the lesson on drift to both ends."""
     slider = page.locator('#ds-learn .ds-view[data-view="counts"] input[type="range"]').first
-    slider.focus()
     slider.press("Home")
     slider.press("End")
 
@@ -365,9 +363,8 @@ def test_ticks_are_kept_and_can_be_cleared(app, course):
     page.locator("[data-lesson-step]").press("Home")
     page.locator("[data-lesson-step]").press("End")
     page.wait_for_function(DONE)
-    cleared, kept = (
-        page.locator(f'[data-lessons] [data-key="{key}"] .ds-tick') for key in ("masks", "drift")
-    )
+    ticks = "[data-lessons] [data-key={}] .ds-tick"
+    cleared, kept = (page.locator(ticks.format(key)) for key in ("masks", "drift"))
     marks = page.locator('[data-lessons] [data-key="masks"] [role="img"]')
     said = {"✓": "done", "✓✓": "answered"}  # a test before may have answered its question
     assert marks.get_attribute("aria-label") == said[cleared.inner_text()]
