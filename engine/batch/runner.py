@@ -220,7 +220,7 @@ class _Clock:
         self._all = _Mean()
         self._timed = [_Mean() for _ in range(settings)]
         self._recorded = [_Mean() for _ in range(settings)]
-        self._begun = 0.0
+        self._begun: float | None = None  # when the last run began, until it is counted
 
     def timed(self, run: Run) -> Run:
         """`run`, whose last run is the one that `add` and `add_recording` count."""
@@ -247,13 +247,18 @@ class _Clock:
         self._over[setting] += 1
 
     def add(self, setting: int) -> None:
-        seconds = time.perf_counter() - self._begun
+        seconds = self._seconds()
         self._over[setting] += 1
         self._timed[setting].add(seconds)
         self._all.add(seconds)
 
     def add_recording(self, setting: int) -> None:
-        self._recorded[setting].add(time.perf_counter() - self._begun)
+        self._recorded[setting].add(self._seconds())
+
+    def _seconds(self) -> float:
+        """Seconds of the last run; 0 if it was refused before it began."""
+        begun, self._begun = self._begun, None
+        return 0.0 if begun is None else time.perf_counter() - begun
 
     def left(self) -> float | None:
         if not self._all.count:

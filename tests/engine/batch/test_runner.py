@@ -6,8 +6,9 @@ import pytest
 from engine.batch import runner
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
+from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
-from engine.batch.runner import check_size, run_batch
+from engine.batch.runner import Finished, batch_events, check_size, run_batch
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 from engine.core.control import Control
@@ -129,6 +130,22 @@ def test_the_estimate_counts_no_queue_and_no_loading(monkeypatch):
 
     found = run_batch(run, SETTINGS, PROMPTS, Journal(), lambda spec: {})
     assert [one.seconds_left for one in found] == [10, 8, 6, 4, 2, 0]
+
+
+def test_the_estimate_counts_no_recording_that_is_refused_before_it_begins(monkeypatch):
+    """Runs take 2 s. A probe has nothing to compare if only q0 is recorded."""
+    now, engine, journal = [1000], Engine(), Journal()
+    monkeypatch.setattr(runner.time, "perf_counter", lambda: now[0])
+
+    def run(spec):
+        yield from engine.run(spec)
+        now[0] += 2
+
+    settings, where = [NamedSpec("plain", RunSpec(record_quantities="q0"))], lambda spec: {}
+    list(run_batch(run, settings, PROMPTS[:1], journal, where))
+    events = batch_events(run, settings, PROMPTS, journal, where, recordings=Recordings("probe"))
+    left = [one.seconds_left for one in events if isinstance(one, Finished)]
+    assert left == [None, 2, 0]
 
 
 def test_an_empty_or_too_large_batch_is_refused(monkeypatch):
