@@ -54,6 +54,12 @@ def percent(found: Mapping[str, Any]) -> str:
     return f"{100 * found['accuracy']:.1f} ± {100 * found['standard_error']:.1f} %"
 
 
+def measured_on(results: Mapping[str, Any]) -> str:
+    """The date of the measured results, and that of the accuracies if they are of a later run."""
+    date, later = results["environment"]["date"], results.get("accuracy")
+    return f"{date} (accuracies: {later['date']})" if later else f"{date}"
+
+
 def marked(found: Mapping[str, Any], text: str) -> str:
     """The text, with a dagger if the accuracy differs significantly from the first row's."""
     return f"{text} {DAGGER}" if found["p"] < SIGNIFICANT else text

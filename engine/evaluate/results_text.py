@@ -12,6 +12,7 @@ from engine.core.tables import (
     family_in_words,
     markdown_table,
     marked,
+    measured_on,
     percent,
     percentage,
     problem_counts,
@@ -263,17 +264,15 @@ def measured(document: Row) -> str:
         for name in names
     ]
     count = sum(len(block["rows"]) for one in document["tables"] for block in one["blocks"])
-    where, later = document["environment"], document.get("accuracy")
-    date = where["date"] + (f" (accuracies: {later['date']})" if later else "")
     labels = [one["label"] for one in blocks["official"][0]["families"].values()]
     head = ("method", "end of text", *labels, *SPEED_UPS)
     return (
         "Share of held-out problems that the embedded model "
         f"`{table['model']}` answers correctly ({problem_counts(blocks['official'][0])}), on one "
-        f"thread of {where['device_name']}, {date}. {DAGGER_NOTE} Speed-ups compare with "
-        "plain decoding under the same end-of-text rule, on prompts of about 512 tokens. The last "
-        "column counts the time until the last token of the text is committed, without the "
-        f"padding after it.\n\n{markdown_table(head, lines)}\n"
+        f"thread of {document['environment']['device_name']}, {measured_on(document)}. "
+        f"{DAGGER_NOTE} Speed-ups compare with plain decoding under the same end-of-text rule, on "
+        "prompts of about 512 tokens. The last column counts the time until the last token of the "
+        f"text is committed, without the padding after it.\n\n{markdown_table(head, lines)}\n"
         f"{_early_stopping(blocks)}\n\n"
         f"All {count} rows, step times against bare matrix products, and the commands that make "
         "the tables: "

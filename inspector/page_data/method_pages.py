@@ -11,6 +11,7 @@ from engine.core.tables import (
     DAGGER_NOTE,
     marked,
     mean_agreement,
+    measured_on,
     percent,
     percentage,
     problem_counts,
@@ -171,6 +172,6 @@ def _note(results: Row | None) -> str:
         f"Share of held-out problems of this repository's corpus that {spec['model']} answers "
         f"right, {problem_counts(first)}, the same for every row, in blocks of "
         f"{spec['block_length']}. {DAGGER_NOTE} The first row is plain decoding by the same "
-        f"end-of-text rule. {timed}{where['date']}, {where['device_name']}, "
+        f"end-of-text rule. {timed}{measured_on(results)}, {where['device_name']}, "
         f"{counted(where['threads'], 'thread')}, torch {where['torch']}."
     )

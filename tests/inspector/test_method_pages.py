@@ -180,6 +180,13 @@ def test_a_row_that_was_not_timed_has_no_ratios():
     assert "speed-ups" in document(catalog.describe(), PLAIN, RESULTS)["note"]
 
 
+def test_the_note_says_when_accuracies_of_a_later_run_were_measured():
+    later = RESULTS | {"accuracy": RESULTS["environment"] | {"date": "2027-01-02"}}
+    first = RESULTS["environment"]["date"]
+    note = document(catalog.describe(), PLAIN, later)["note"]
+    assert f"{first} (accuracies: 2027-01-02), " in note
+
+
 @pytest.mark.parametrize(
     ("text", "rows"), [(json.dumps(RESULTS), 2), ("{broken", None), (None, None)],
     ids=["whole", "broken", "missing"],
