@@ -120,7 +120,8 @@ class Checkpoint:
         if adapters := [name for name in unknown if LORA in name]:
             raise CheckpointError(
                 f"{adapters[0]}: of a LoRA adapter, which is not applied; merge it into the "
-                f"weights, or move {self._files[adapters[0]].name} out of the folder"
+                f"weights, or move {self._files[adapters[0]].name} out of the folder "
+                "if it holds nothing else"
             )
         if missing:
             raise CheckpointError(f"{missing[0]}: missing ({len(missing)} in all); copy all shards")
