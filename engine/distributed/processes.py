@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from datetime import timedelta
 from typing import Any
 
@@ -89,6 +89,10 @@ class Processes:
         own = gpus[self.local_rank * each : (self.local_rank + 1) * each]
         self._environment[VISIBLE], self._divided = ",".join(own), True
         return kind
+
+    def devices(self, kinds: Iterable[str]) -> dict[str, str]:
+        """The device of this process by kind; `auto` is first, since it renumbers the GPUs."""
+        return {kind: self.device(kind) for kind in sorted(set(kinds), key=lambda kind: kind != "auto")}
 
     def share(self, size: int) -> range:
         """The indices, of `size` pieces of work, that this process does: every count-th one."""

@@ -168,9 +168,10 @@ def _compare(
     shared: SharedExam,
 ) -> tuple[dict[str, Any], str]:
     base = spec_from_flags(args)
+    given_specs = check_rules(read_specs(args.specs, base))
+    own = processes.devices(one.spec.device for one in given_specs)
     specs = [
-        NamedSpec(one.name, replace(one.spec, device=processes.device(one.spec.device)))
-        for one in check_rules(read_specs(args.specs, base))
+        NamedSpec(one.name, replace(one.spec, device=own[one.spec.device])) for one in given_specs
     ]
     for one in specs:
         _check_unrecorded(one.spec)

@@ -89,6 +89,13 @@ def test_processes_of_a_machine_divide_its_gpus_for_a_device_map(monkeypatch, ra
     assert process.device("cuda") == "cuda", "the first of its own"
 
 
+def test_a_gpu_is_named_by_its_number_after_the_gpus_are_divided(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    second = OneOfSeveral({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
+    assert second.devices(["cuda", "auto", "cpu"]) == {"auto": "auto", "cuda": "cuda", "cpu": "cpu"}
+    assert second.seen["CUDA_VISIBLE_DEVICES"] == "1"
+
+
 @pytest.mark.parametrize("kind", ["cuda", "auto"])
 def test_a_process_without_a_gpu_of_its_own_is_refused(monkeypatch, kind):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
