@@ -92,7 +92,9 @@ class Processes:
 
     def devices(self, kinds: Iterable[str]) -> dict[str, str]:
         """The device of this process by kind; `auto` is first, since it renumbers the GPUs."""
-        return {kind: self.device(kind) for kind in sorted(set(kinds), key=lambda kind: kind != "auto")}
+        return {
+            kind: self.device(kind) for kind in sorted(set(kinds), key=lambda kind: kind != "auto")
+        }
 
     def share(self, size: int) -> range:
         """The indices, of `size` pieces of work, that this process does: every count-th one."""
