@@ -37,7 +37,7 @@ def sections(document: Row) -> dict[str, str]:
     """The generated sections of assets/results/README.md by name."""
     return {
         "conditions": f"{conditions(document)}\n",
-        "tables": "\n".join(_table(document, table) for table in document["tables"]),
+        "tables": "\n".join(_table(table) for table in document["tables"]),
         "pace": pace(document["pace"]),
         "findings": "".join(f"- {text}\n" for text in findings(document)),
         "speed": f"{report.table(document['speed']['rows'])}\n{_rounds(document['speed'])}\n",
@@ -66,7 +66,7 @@ def _conditions(where: Row) -> str:
     )
 
 
-def _table(document: Row, table: Row) -> str:
+def _table(table: Row) -> str:
     parts = [f"### {table['name']}\n"]
     for block in table["blocks"]:
         parts.append(f"End of text: `{block['eos']}`.\n\n{markdown(block['rows'])}")
