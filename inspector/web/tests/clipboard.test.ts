@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
-import test, { mock } from "node:test";
+import test, { afterEach, beforeEach, mock } from "node:test";
 import { copyOnPress } from "../src/base/clipboard.ts";
 
 interface Words {
   textContent: string;
   role?: string;
 }
+
+beforeEach(() => mock.timers.enable({ apis: ["setTimeout"] }));
+afterEach(() => mock.timers.reset());
 
 /** The key "Copy" with the live region beside it, pressed where the page has no clipboard. */
 async function pressed(works: boolean): Promise<{ key: Words; spoken: Words }> {
@@ -32,16 +35,13 @@ test("a key says that a text is copied only if it is", async () => {
 });
 
 test("a screen reader is told that a text is copied, and again after another press", async () => {
-  mock.timers.enable({ apis: ["setTimeout"] });
   const { key, spoken } = await pressed(true);
   assert.deepEqual([spoken.role, spoken.textContent], ["status", "Copied"]);
   mock.timers.tick(2000);
   assert.deepEqual([key.textContent, spoken.textContent], ["Copy", ""]);
-  mock.timers.reset();
 });
 
 test("a text that is not shown is copied from a field, and the key keeps the focus", async () => {
-  mock.timers.enable({ apis: ["setTimeout"] });
   const happened: string[] = [];
   const field = {
     value: "",
@@ -65,5 +65,4 @@ test("a text that is not shown is copied from a field, and the key keeps the foc
   await new Promise((done) => setImmediate(done));
   assert.deepEqual(happened, ["added", "selected", "a preset", "removed", "focus"]);
   assert.equal(key.textContent, "Copied");
-  mock.timers.reset();
 });

@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
-import test, { mock } from "node:test";
+import test, { afterEach, beforeEach, mock } from "node:test";
 import { Throttle } from "../src/base/throttle.ts";
+
+beforeEach(() => mock.timers.enable({ apis: ["setTimeout"] }));
+afterEach(() => mock.timers.reset());
 
 /** Something that is done once in 1000 ms at most, and how often it was done. */
 function counted(): { throttle: Throttle; times: () => number } {
   let times = 0;
-  mock.timers.enable({ apis: ["setTimeout"] });
   return { throttle: new Throttle(() => times++, 1000), times: () => times };
 }
 
@@ -21,7 +23,6 @@ test("what is asked for during a period is done once, at its end", () => {
   assert.equal(times(), 2, "nothing was asked for since");
   throttle.ask();
   assert.equal(times(), 3);
-  mock.timers.reset();
 });
 
 test("what is done in any case answers what was asked for before it", () => {
@@ -32,5 +33,4 @@ test("what is done in any case answers what was asked for before it", () => {
   assert.equal(times(), 2);
   mock.timers.tick(5000);
   assert.equal(times(), 2);
-  mock.timers.reset();
 });

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 import subprocess
 
@@ -151,6 +152,9 @@ def test_uncommitted_lists_of_rows_are_refused(tmp_path, monkeypatch, name):
         own = ("-c", "user.name=a", "-c", "user.email=a@example.com")
         subprocess.run(["git", *own, *words], cwd=tmp_path, check=True, capture_output=True)
 
+    for variable in [one for one in os.environ if one.startswith("GIT_")]:
+        monkeypatch.delenv(variable)  # a hook of git has some, which name another repository
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # as one that signs commits
     for folder in ("engine", "assets/models", "assets/results"):
         (tmp_path / folder).mkdir(parents=True)
     path = tmp_path / "assets" / "results" / name
