@@ -7,7 +7,7 @@ import { windowed } from "../src/figures/zoom.ts";
 import { CellMap, largerBlocks } from "../src/inspect/cell_map.ts";
 import { mapParameters, partQuery, wholeQuery, type AxisSight } from "../src/inspect/map_query.ts";
 import type { Slice } from "../src/inspect/slice.ts";
-import { verdictCells } from "../src/inspect/views/guider.ts";
+import { singleVerdicts, verdictCells } from "../src/inspect/views/guider.ts";
 import { bytes } from "./inspected.ts";
 
 function sight(count: number, pixels: number, shown: AxisSight["shown"] = null): AxisSight {
@@ -170,4 +170,15 @@ test("joined verdicts are blocks of the answer tokens that are shown", () => {
   });
   const single = verdictCells(new CellMap(FINE), codes, 2, []);
   assert.deepEqual([single.blocks, single.cells?.().codes], [undefined, codes]);
+});
+
+test("the verdict on a token is its own, also where the map joins cells", () => {
+  const row = bytes([1, 3], [7, 8, 9]);
+  const joined = new CellMap(FINE, new CellMap(JOINED));
+  assert.equal(singleVerdicts(joined, 1, 8, () => row)?.(1, 2), 9);
+  assert.equal(
+    singleVerdicts(joined, 1, 8, () => undefined),
+    null,
+  );
+  assert.equal(singleVerdicts(new CellMap(FINE), 2, 6, () => row)?.(2, 5), 4);
 });

@@ -10,7 +10,7 @@ import {
   acceptanceScatter,
   type Rule,
 } from "../acceptance.ts";
-import { at } from "../arrays.ts";
+import { at, type NdArray } from "../arrays.ts";
 import { shortened } from "../axes.ts";
 import { NO_DATA } from "../codes.ts";
 import type { CellMap } from "../cell_map.ts";
@@ -101,7 +101,12 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
   const facts = { about, frame, code, stops: panel.lane.start?.stop ?? [] };
   const rule: Rule = (step, position) => {
     const drafts = panel.part<GuidedStep>({ view: "guider", part: "step", step });
-    return new Ruling(facts, drafts, step, position);
+    const single = singleVerdicts(map, step, wide, () => {
+      const window = { step_from: step, step_to: step + 1 };
+      return panel.part<{ cells: NdArray }>({ view: "guider", part: "map", ...window })?.cells;
+    });
+    if (!single) return new Ruling(facts, null, step, position);
+    return new Ruling({ ...facts, code: single }, drafts, step, position);
   };
   const found = VERDICTS.of(map, panel.inspector.key, () => verdictMap(code, about.names, frame));
   const { used } = found;
@@ -113,6 +118,21 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
       : rule(spot.step, cursor.position).sentence();
   write(block(panel, "ruling"), ruling);
   return rule;
+}
+
+/**
+ * The verdicts of a step, token by token. If the map joins cells, `read` gives those of the step;
+ * null while it has none.
+ */
+export function singleVerdicts(
+  map: CellMap,
+  step: number,
+  wide: number,
+  read: () => NdArray | undefined,
+): VerdictCode | null {
+  if (![0, wide - 1].some((place) => map.joined(step, place))) return (y, x) => map.at(y, x);
+  const cells = read();
+  return cells ? (_, place) => at(cells, 0, place) : null;
 }
 
 /** The verdicts of the answer tokens that are shown. */
@@ -237,7 +257,7 @@ function drawVerdicts(panel: Panel, data: Guided, verdicts: Verdicts): void {
       plain: (code) => look(code)[1],
       words: (x, y) =>
         map.joined(y, x)
-          ? `${map.words(y, x).trim()}: ${look(codes[y * used + x])[1]}`
+          ? `Step ${panel.number(y)}, answer token ${x + 1}, ${map.words(y, x).trim()}: ${look(codes[y * used + x])[1]}`
           : rule(y, frame.prompt + x).short(),
     },
     used,
