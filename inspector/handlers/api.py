@@ -32,11 +32,11 @@ class Endpoints:
     that are left out take their defaults. An empty document stands for the page's default race.
     """
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, handlers: Handlers, estimates: EstimateService) -> None:
         self._handlers = handlers
         self._session = handlers.session
         self._views = ViewService(handlers)
-        self._estimates = EstimateService(handlers)
+        self._estimates = estimates
 
     def methods(self) -> dict:
         """List the models, unmaskers, caches and fields, with ranges and defaults."""
@@ -241,9 +241,9 @@ def refused(error: Exception) -> gr.Error:
     return gr.Error(error_text(error), print_exception=False)
 
 
-def add_api(handlers: Handlers) -> None:
+def add_api(handlers: Handlers, estimates: EstimateService) -> None:
     """Register the endpoints in the current Blocks."""
-    endpoints = Endpoints(handlers)
+    endpoints = Endpoints(handlers, estimates)
     gr.api(endpoints.methods, api_name="methods")
     gr.api(endpoints.plan, api_name="plan")
     gr.api(endpoints.estimate, api_name="estimate")

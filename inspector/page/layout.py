@@ -14,6 +14,7 @@ from inspector import static_files
 from inspector.catalog import Catalog
 from inspector.form.settings import Form
 from inspector.handlers.api import add_api
+from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.slice_service import SliceService
 from inspector.handlers.tasks.advice_api import add_advice_api
@@ -76,7 +77,8 @@ def build(
         demo.trace_bytes = form.catalog.trace_bytes
         demo.stop_runs = handlers.controls.stop
         demo.gate = Middleware(Gate, trace_bytes=demo.trace_bytes, uploads=handlers.uploads)
-        add_api(handlers)
+        estimates = EstimateService(handlers)  # one: it counts the requests of page and API
+        add_api(handlers, estimates)
         if batches is not None:
             add_batch_api(handlers, batches)
         if searches is not None:
@@ -86,7 +88,7 @@ def build(
         )
         with gr.Tabs(elem_id="ds-tabs") as tabs:
             with gr.Tab("Run", id="run"):
-                run = build_run(demo, handlers, examples)
+                run = build_run(demo, handlers, estimates, examples)
             if batches is not None:
                 with gr.Tab("Many prompts", id="batch"):
                     build_batch(demo, tabs, handlers, batches, run)

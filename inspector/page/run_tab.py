@@ -66,10 +66,11 @@ class RunTab:
         return [self.race, *self.keys.values()]
 
 
-def build_run(demo: gr.Blocks, handlers: Handlers, examples: Path | None) -> RunTab:
+def build_run(
+    demo: gr.Blocks, handlers: Handlers, estimates: EstimateService, examples: Path | None
+) -> RunTab:
     """Build the components and listeners of the tab; `examples` is a folder of recorded races."""
     form, views, files = handlers.form, ViewService(handlers), FileService(handlers, examples)
-    estimates = EstimateService(handlers)
 
     def estimate(asked: Any) -> str:
         return estimates.page(asked)

@@ -15,6 +15,7 @@ from engine.advise.service import SearchService
 from engine.batch.service import BatchService
 from engine.serve.fair_queue import MAX_WAITING
 from inspector.handlers.api import VIEWS_AT_ONCE
+from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import BUTTONS, RUNS
 from inspector.lessons.lessons import LESSONS
 from inspector.page.layout import build, launch_options
@@ -225,3 +226,16 @@ def loaded_after(statement, *modules):
 
 def test_importing_the_app_starts_nothing():
     assert loaded_after("import app", "torch", "gradio", "engine.serve.session") == "[]"
+
+
+def test_page_and_api_count_their_estimates_together(session, monkeypatch):
+    """Else each of them would compute as many at the same time as one service may."""
+    made, service = [], EstimateService.__init__
+
+    def init(self, handlers):
+        made.append(self)
+        service(self, handlers)
+
+    monkeypatch.setattr(EstimateService, "__init__", init)
+    build(session)
+    assert len(made) == 1

@@ -11,6 +11,7 @@ from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
 from engine.serve.session import Session
 from inspector.handlers.api import Endpoints
+from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.view_service import ViewService
 from inspector.run_store import RaceRecord
@@ -60,7 +61,8 @@ def test_a_folder_runs_by_the_page_and_the_api(open_session, open_form, folder, 
     values = values_of(open_form, small_race(open_session, **SHORT), model=f" {folder}\n")
     last = json.loads(list(handlers.run(request_of(), values))[-1][0])
     assert (last["state"], last["lanes"]["a"]["start"]["model"]) == ("done", str(folder)[:80])
-    news = list(Endpoints(handlers).run(race_of(open_session, folder), request_of()))
+    endpoints = Endpoints(handlers, EstimateService(handlers))
+    news = list(endpoints.run(race_of(open_session, folder), request_of()))
     assert news[-1]["state"] == "done"
 
 
@@ -76,10 +78,11 @@ def test_a_public_page_and_its_api_take_the_listed_only(
     race = race_of(public_session, public_session.default_race().a.model)
     for lane in race.values():
         lane["model"] = name
+    endpoints = Endpoints(handlers, EstimateService(handlers))
     with pytest.raises(gr.Error, match="model"):
-        Endpoints(handlers).plan(race)
+        endpoints.plan(race)
     with pytest.raises(gr.Error, match="model"):
-        next(Endpoints(handlers).run(race, request_of()))
+        next(endpoints.run(race, request_of()))
 
 
 def test_a_registered_model_is_planned_before_it_is_here(

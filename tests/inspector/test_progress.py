@@ -6,6 +6,7 @@ import pytest
 
 from engine.core.events import Waiting
 from inspector.handlers.api import Endpoints
+from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import Handlers
 from inspector.handlers.view_service import progress_message
 from inspector.page_data import messages
@@ -93,7 +94,7 @@ def test_the_api_tells_the_download(handlers, big, request_of, at_once):
     race = small_race(big).to_dict()
     for lane in race.values():
         lane["model"] = fake.BIG
-    news = list(Endpoints(handlers).run(race, request_of()))
+    news = list(Endpoints(handlers, EstimateService(handlers)).run(race, request_of()))
     told = [n["wait"]["done"] for n in news if n["state"] == "fetching"]
     assert told == [w.done for w in fake.download() if w.state == "fetching"]
     assert news[-1]["state"] == "done"
