@@ -81,7 +81,7 @@ class ViewService:
     def document(self, asked: Any) -> str:
         """The data of a view for the page, which reads all but registry.TIMED in slices."""
         name = asked[-1] if isinstance(asked, list) and asked else None
-        if name not in registry.TIMED:
+        if type(name) is not str or name not in registry.TIMED:
             return to_json({"missing": "This view is sent in slices: GET /driftscope/slice."})
         return self.view(asked)
 

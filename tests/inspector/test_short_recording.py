@@ -201,3 +201,8 @@ def test_times_that_contain_a_recording_predict_nothing(recorded):
     assert total_ms(kept) == float("inf")
     specs = recording_specs(RaceRecord(traces={"b": timed}), "probe", ())
     assert {lane: spec.record for lane, spec in specs.items()} == {"b": "probe"}
+
+
+@pytest.mark.parametrize("asked", [None, "time", [], [{"a": 1}], [["time"]], ["r", "a", "drift"]])
+def test_a_view_that_is_no_document_is_refused(handlers, asked):
+    assert set(json.loads(ViewService(handlers).document(asked))) == {"missing"}
