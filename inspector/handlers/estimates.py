@@ -73,7 +73,7 @@ class EstimateService:
         """
         unknown = set(options) - set(OPTIONS)
         if unknown:
-            raise ValueError(f"{min(unknown)}: unknown option; give {', '.join(OPTIONS)}")
+            raise ValueError(f"options: {min(unknown)!r} is unknown; give {', '.join(OPTIONS)}")
         record = None
         if options.get("recorded") is not None:
             record = self._handlers.store.get(options["recorded"])

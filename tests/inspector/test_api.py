@@ -97,7 +97,7 @@ def test_estimate_of_both_lanes_on_another_model(client):
     [
         ("gpt-9", "h100", {}, "model: "),
         ("llada:layers=2,d=64", "abacus", {}, "device: "),
-        ("llada:layers=2,d=64", "h100", {"colour": 1}, "colour: unknown option"),
+        ("llada:layers=2,d=64", "h100", {"colour": 1}, "options: 'colour' is unknown"),
         ("llada:layers=2,d=64", "h100", {"prompt_tokens": 0}, "prompt_tokens: "),
         ("llada:layers=2,d=64", "h100", {"recorded": "gone"}, "recorded: "),
         ("llada:layers=2,d=64", "h100", {"assumptions": {"share": 2}}, "share: "),
