@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,15 @@ def make_out(folder: Path | None) -> None:
         except OSError as error:
             reason = f"cannot be made a folder ({error.strerror}); name another"
             raise ValueError(f"--out: {folder} {reason}") from None
+
+
+def refuse_flags(
+    parser: ArgumentParser, args: Namespace, names: Iterable[str], reason: str
+) -> None:
+    """End the command with `reason` if one of the flags `names` is not at its default."""
+    for name in names:
+        if getattr(args, name) != parser.get_default(name):
+            parser.error(f"--{name.replace('_', '-')}: {reason}")
 
 
 def failure(error: Exception, args: Namespace) -> SystemExit:

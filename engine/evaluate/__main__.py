@@ -52,6 +52,7 @@ from engine.core.command_line import (
     make_out,
     not_negative,
     positive,
+    refuse_flags,
     thread_count,
 )
 from engine.core.files import ASSETS, write_atomically
@@ -76,10 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
     args = parser.parse_args(given)
-    for name in OF_SPECS:
-        if not args.specs and getattr(args, name) != parser.get_default(name):
-            flag = f"--{name.replace('_', '-')}"
-            parser.error(f"{flag}: only the rows of --specs are timed; leave it out")
+    if not args.specs:
+        reason = "only the rows of --specs are timed; leave it out"
+        refuse_flags(parser, args, OF_SPECS, reason)
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:

@@ -32,7 +32,7 @@ from engine.bench import growth, ratio_sweep, suite
 from engine.bench.chart import svg
 from engine.catalog import make_rule
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, positive
+from engine.core.command_line import command_parser, positive, refuse_flags
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import README, RESULTS_README, percentage, update_section
 from engine.evaluate import comparison, results_text
@@ -364,11 +364,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--accuracy", action="store_true", help="measure no times")
     given = list(sys.argv[1:] if arguments is None else arguments)
     args = parser.parse_args(given)
-    for name in OF_TIMES:
-        if args.accuracy and getattr(args, name) != parser.get_default(name):
-            parser.error(f"--{name}: leave it out with --accuracy, which measures no times")
-    if args.accuracy and args.problems is not None:
-        parser.error("--problems: leave it out with --accuracy, which publishes the whole exam")
+    if args.accuracy:
+        left_out = "leave it out with --accuracy, which"
+        refuse_flags(parser, args, OF_TIMES, f"{left_out} measures no times")
+        refuse_flags(parser, args, ["problems"], f"{left_out} publishes the whole exam")
     command = f"{COMMAND} {shlex.join(given)}".strip()
     torch.set_num_threads(1)
     try:

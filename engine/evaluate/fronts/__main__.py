@@ -46,7 +46,7 @@ from engine.batch.prompts import drawn_prompts
 from engine.batch.settings import with_fields
 from engine.bench.suite import own_blocks
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, failure, make_out
+from engine.core.command_line import command_parser, failure, make_out, refuse_flags
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import RESULTS_README, check_section, update_section
@@ -233,10 +233,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End the command if its flags do not go together."""
-    given = [n for n in OF_A_SEARCH if getattr(args, n) != parser.get_default(n)]
-    if args.further is not None and given:
-        flag = f"--{given[0].replace('_', '-')}"
-        parser.error(f"{flag}: leave it out with --further, which takes the settings of {FRONTS}")
+    if args.further is not None:
+        reason = f"leave it out with --further, which takes the settings of {FRONTS}"
+        refuse_flags(parser, args, OF_A_SEARCH, reason)
     if args.publish and args.estimate:
         parser.error("--publish: leave it out with --estimate, which measures nothing to publish")
     if args.publish and args.caches not in (None, ALL):
