@@ -1,7 +1,7 @@
+import { chance } from "../src/base/format.ts";
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { Guided, GuidedStep, GuiderRule, Verdict } from "../src/inspect/guided.ts";
-import { chance } from "../src/inspect/probability.ts";
 import { knownBefore, Ruling } from "../src/inspect/ruling.ts";
 import { bytes, floats, frame, ints } from "./inspected.ts";
 

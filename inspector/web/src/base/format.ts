@@ -61,3 +61,11 @@ export function percent(share: number | null, digits?: number): string {
   if (value < 100 && value >= 99.5) return Math.min(value, 99.9).toFixed(1) + " %";
   return value.toFixed(value < 9.95 ? 1 : 0) + " %";
 }
+
+/** A probability as text; it reads as 0 or 1 only if it is. */
+export function chance(p: number, digits = 3): string {
+  const least = 10 ** -digits;
+  if (p > 0 && p < least / 2) return "below " + least.toFixed(digits);
+  if (p < 1 && p >= 1 - least / 2) return "above " + (1 - least).toFixed(digits);
+  return p.toFixed(digits);
+}

@@ -1,10 +1,9 @@
 /** Where and why the answers of the two lanes first differ. */
-import { plural } from "../base/format.ts";
+import { chance, plural } from "../base/format.ts";
 import { quoted } from "../base/token_text.ts";
 import type { Lane, Token } from "../race/lane.ts";
 import type { LaneName } from "../race/messages.ts";
 import { timesDone, type RowsDone, type TokenRows } from "./plans.ts";
-import { chance } from "./probability.ts";
 import { SITE_WORDS } from "./sites.ts";
 import { hasPlans, type Frame } from "./view.ts";
 import { candidateList, candidateRow, type CandidateData } from "./views/candidates.ts";

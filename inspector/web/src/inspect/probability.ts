@@ -1,4 +1,4 @@
-/** Probabilities as text, and in one byte with their colours. */
+/** Probabilities in one byte, with their colours. */
 import { cividis, type Rgb } from "../base/colours.ts";
 import type { ScaleLegend } from "../figures/spec.ts";
 
@@ -13,14 +13,6 @@ export const CODE_COLOURS: readonly Rgb[] = Array.from({ length: CODES + 1 }, (_
 /** The probability of a code, as it stands in a CSV file. */
 export function plainProbability(code: number): number {
   return Number((code / CODES).toFixed(3));
-}
-
-/** A probability as text; it reads as 0 or 1 only if it is. */
-export function chance(p: number, digits = 3): string {
-  const least = 10 ** -digits;
-  if (p > 0 && p < least / 2) return "below " + least.toFixed(digits);
-  if (p < 1 && p >= 1 - least / 2) return "above " + (1 - least).toFixed(digits);
-  return p.toFixed(digits);
 }
 
 /** The legend of the colours of values from 0 to 1, such as probabilities and shares. */

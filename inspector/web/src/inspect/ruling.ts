@@ -1,8 +1,8 @@
+import { chance } from "../base/format.ts";
 import { quoted } from "../base/token_text.ts";
 import { at } from "./arrays.ts";
 import { NO_DATA } from "./codes.ts";
 import type { Guided, GuidedStep, Verdict, VerdictCode } from "./guided.ts";
-import { chance } from "./probability.ts";
 import type { Frame } from "./view.ts";
 
 const RANKS = ["first", "second", "third", "fourth", "fifth"];

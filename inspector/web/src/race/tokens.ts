@@ -1,8 +1,7 @@
 import { cividis, inkOn, rgb } from "../base/colours.ts";
 import { isShortcut, make } from "../base/dom.ts";
-import { duration } from "../base/format.ts";
+import { chance, duration } from "../base/format.ts";
 import { cellText, quoted } from "../base/token_text.ts";
-import { chance } from "../inspect/probability.ts";
 import { Block, LONG_ANSWER } from "./blocks.ts";
 import { comparable, type Lane, type StartedLane, type Token } from "./lane.ts";
 import type { LaneStart } from "./messages.ts";

@@ -1,10 +1,10 @@
 import { make } from "../../base/dom.ts";
-import { plural } from "../../base/format.ts";
+import { chance, plural } from "../../base/format.ts";
 import { quoted, type Piece } from "../../base/token_text.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { MASK_AGAIN } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
-import { chance, CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
+import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import type { Query } from "../slice.ts";
 import type { View } from "../view.ts";
 

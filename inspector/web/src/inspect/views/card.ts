@@ -1,5 +1,5 @@
 import { write } from "../../base/dom.ts";
-import { plural } from "../../base/format.ts";
+import { chance, plural } from "../../base/format.ts";
 import { quoted } from "../../base/token_text.ts";
 import type { Rgb } from "../../base/colours.ts";
 import { inks } from "../../figures/inks.ts";
@@ -19,7 +19,6 @@ import { writeFacts } from "../facts.ts";
 import type { Panel } from "../panel.ts";
 import type { RowCell } from "../planned_row.ts";
 import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../plans.ts";
-import { chance } from "../probability.ts";
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { documentOf, type Slice } from "../slice.ts";

@@ -1,6 +1,6 @@
 import { cividis } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { plural } from "../../base/format.ts";
+import { chance, plural } from "../../base/format.ts";
 import { inks } from "../../figures/inks.ts";
 import { at } from "../arrays.ts";
 import { overLayers, placesOf } from "../axes.ts";
@@ -29,7 +29,6 @@ import {
   type ProbedPredictions,
   type Recall,
 } from "../probes.ts";
-import { chance } from "../probability.ts";
 import { drawProbedSteps, nearest } from "../probed_steps.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
 import { SITES } from "../sites.ts";

@@ -1,8 +1,7 @@
 import { make, part, reachable, write } from "../../base/dom.ts";
-import { number, plural } from "../../base/format.ts";
+import { chance, number, plural } from "../../base/format.ts";
 import { quoted } from "../../base/token_text.ts";
 import type { Panel } from "../panel.ts";
-import { chance } from "../probability.ts";
 import { documentOf, type Query } from "../slice.ts";
 import { isMissing, type View } from "../view.ts";
 import {
