@@ -45,6 +45,21 @@ def test_a_recorded_run_is_reproduced_with_every_routine(name, routine):
     assert compare(replace(CASES[name], kernels=FixedKernels(routine))).differences == []
 
 
+@pytest.mark.parametrize(
+    ("name", "double"),
+    [
+        (DUAL, True),
+        ("dkv-decode-reload4", True),
+        ("free-llada-b16", True),
+        ("v-text-none-fixed", True),
+        ("llada-vanilla-block16", False),
+        ("spa-r16-thr0.8", False),
+    ],
+)
+def test_confidences_are_as_precise_as_those_of_the_recorded_sampler(name, double):
+    assert CASES[name].load_adapter().info.double_confidence == double
+
+
 def changed(name, array, change):
     """A case with one recorded array modified."""
     case = Case(CASES[name].entry, CASES[name].folder)

@@ -24,6 +24,11 @@ FOLDERS = (
     *(GOLDENS / name for name in ("flashdlm", "experts", "block_models", "mmada", "llada-v")),
 )
 
+# Samplers that compute confidences in float64, which the engine does for some models only.
+DOUBLE = (
+    "fastdllm_llada", "dkv_decode", "flashdlm_free_llada", "llada_v_vanilla", "llada_v_fast",
+    "llada_v_dllmcache",
+)  # fmt: skip
 
 CPU = torch.device("cpu")
 
@@ -97,6 +102,8 @@ class Case:
         """The model in float32; its mask and end of text are those of the settings, if given."""
         folder = self.model_folder(self.entry["model"])
         adapter = copy.copy(_loaded(folder, self.kernels, self.device))
+        if self.method in DOUBLE:
+            adapter.info = replace(adapter.info, double_confidence=True)
         mask, end = (self.settings.get(f"{name}_token_id") for name in ("mask", "eos"))
         if mask is not None:
             adapter.info = replace(adapter.info, mask_id=mask)
