@@ -261,6 +261,13 @@ def test_dllm_cache_may_choose_no_row_of_the_answer():
     assert orders[0] != orders[1]
 
 
+@pytest.mark.parametrize(("kp", "kr"), [(10_000, 3), (3, 10_000), (-1, 3), (3, -1)])
+def test_dllm_caches_intervals_may_be_longer_than_a_run_or_always_due(kp, kr):
+    settings = {"gen_length": 16, "block_length": 8, "steps": 16, "kp": kp, "kr": kr, "rho": 0.25}
+    forward = PlainDllm(PlainModel(model_of(LLADA)), len(PROMPT), kp, kr, 0.25)
+    assert_same(decoded("dllm_cache", LLADA, settings), llada(forward, 2, 8, 8))
+
+
 SPA = {"proxy_rank": 6, "refresh_steps": 50, "refresh_gen_steps": 7, "block_length": 8}
 
 
@@ -277,6 +284,25 @@ def test_spa_cache_may_choose_no_row_in_a_layer():
         assert_same(decoded("spa", LLADA, settings), expected)
         found.append((expected.order, expected.ids.tolist()))
     assert found[0] != found[1]
+
+
+def test_spa_caches_default_intervals_refresh_at_the_start_only():
+    settings = SPA | {"gen_length": 16, "steps": 16, "update_ratio": [0.3, 0.3, 0.3]}
+    settings |= {"refresh_steps": 10_000, "refresh_gen_steps": 10_000}
+    model = PlainModel(model_of(LLADA))
+    forward = PlainSpa(model, len(PROMPT), 6, [0.3, 0.3, 0.3], 10_000, 10_000)
+    assert_same(decoded("spa", LLADA, settings), llada(forward, 2, 8, 8))
+
+
+def test_d2_caches_inflation_window_is_that_of_its_class_if_none_is_given():
+    settings = {"gen_length": 16, "block_length": 16, "steps": 16, "cache": "d2", "sigma": 10.0}
+    fed = []
+    for given in ({}, {"inflate_w": 4}, {"inflate_w": 0}):
+        recorder = FedRows()
+        arguments = {"current_k": 4} | given
+        decoded("d2", LLADA, settings | {"cache_args": arguments}, recorder)
+        fed.append(recorder.fed)
+    assert fed[0] == fed[1] != fed[2]
 
 
 def spa(blocks, size, steps, choose) -> PlainRun:

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.cache.base import CachePolicy
 from engine.catalog import make_policy, make_unmasker
-from engine.config.spec import RunSpec
+from engine.config.spec import MAX_LENGTH, RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import Unmasker
@@ -37,6 +37,7 @@ ATOL, NOISE_RATIO = 5.4e-3, 1.6
 ROLLOUT_ATOL = 1e-3
 
 THRESHOLD = 0.9  # of Fast-dLLM's samplers for Dream, if a case names none
+INFLATE_W = 4  # of d2Cache's class, if a case names none
 
 LENGTHS: dict[str, Any] = {"gen_length": None, "block_length": None, "steps": None}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -98,8 +99,11 @@ def plain_setup(case: Case) -> Setup:
 
 
 def spec_of(case: Case) -> RunSpec:
-    """The RunSpec of a case."""
+    """The RunSpec of a case. dllm divides the steps among the blocks rounded up."""
     settings, method = case.settings, case.method
+    steps, blocks = settings["steps"], settings["gen_length"] // settings["block_length"]
+    if method == "dllm_fast":
+        steps = -(-steps // blocks) * blocks
     cache, cache_knobs = _cache(settings, method)
     unmasker, knobs = (
         _dream_rule(settings, method) if method.startswith("dream_") else _rule(settings)
@@ -109,7 +113,7 @@ def spec_of(case: Case) -> RunSpec:
     return RunSpec(
         gen_length=settings["gen_length"],
         block_length=settings["block_length"],
-        steps=settings["steps"],
+        steps=steps,
         unmasker=unmasker,
         cache=cache,
         cfg_scale=float(settings.get("cfg_scale", 0.0)),
@@ -122,8 +126,8 @@ def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any
     cache, knobs = settings.get("cache", "none"), dict[str, Any]()
     if method == "dllm_cache":
         cache = "dllm_cache"
-        knobs["dllm_cache.prompt_interval"] = settings["kp"]
-        knobs["dllm_cache.response_interval"] = settings["kr"]
+        knobs["dllm_cache.prompt_interval"] = _interval(settings["kp"])
+        knobs["dllm_cache.response_interval"] = _interval(settings["kr"])
         knobs["dllm_cache.recompute_ratio"] = float(settings["rho"])
         interval = settings.get("cfg_interval_steps", settings.get("cfg_interval", 1))
         knobs["dllm_cache.cfg_interval"] = interval
@@ -136,12 +140,17 @@ def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any
     if method == "spa":
         cache = "spa_cache"
         knobs["spa_cache.rank"] = settings["proxy_rank"]
-        knobs["spa_cache.refresh_interval"] = settings["refresh_steps"]
-        knobs["spa_cache.response_interval"] = settings["refresh_gen_steps"]
-    if method == "d2":
-        cache = {"d2": "d2_cache"}.get(cache, cache)
-        knobs |= {f"d2_cache.{k}": v for k, v in settings.get("cache_args", {}).items()}
+        knobs["spa_cache.refresh_interval"] = _interval(settings["refresh_steps"])
+        knobs["spa_cache.response_interval"] = _interval(settings["refresh_gen_steps"])
+    if method == "d2" and cache == "d2":
+        cache, given = "d2_cache", {"inflate_w": INFLATE_W} | settings.get("cache_args", {})
+        knobs |= {f"d2_cache.{name}": value for name, value in given.items()}
     return cache, knobs
+
+
+def _interval(steps: int) -> int | None:
+    """The knob of an interval: None if it is longer than any run; -1 refreshes in every step."""
+    return None if steps > MAX_LENGTH else max(steps, 1)
 
 
 def _rule(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
