@@ -25,7 +25,7 @@ from tests.compat.loops import (
 )
 from tests.compat.samplers import RecordedOrder, forced, released, unshifted, with_earlier_masks
 from tests.compat.schedules import CarriedBudget, RoundedQuota, rounded_counts
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, UnknownCaseError
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
 
@@ -40,6 +40,7 @@ THRESHOLD = 0.9  # of Fast-dLLM's samplers for Dream, if a case names none
 INFLATE_W = 4  # of d2Cache's class, if a case names none
 
 LENGTHS: dict[str, Any] = {"gen_length": None, "block_length": None, "steps": None}
+DREAM: dict[str, Any] = {"eps": None, "top_p": None, "top_k": None}  # knobs of the rule `dream`
 SETTINGS: dict[str, dict[str, Any]] = {
     "llada_vanilla": {"cfg_scale": None, "attention_mask": ("ones",)},
     "fastdllm_llada": {"cache": None, "threshold": None},
@@ -55,8 +56,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "proxy_rank": None, "update_ratio": None, "refresh_steps": None, "refresh_gen_steps": None,
         "threshold": None, "factor": None, "dynamic_threshold_factor": None,
     },
-    "dream_vanilla": {"alg": None, "threshold": None, "eps": None},
-    "dream_fast": {"alg": None, "cache": ("prefix", "dual"), "threshold": None, "eps": None},
+    "dream_vanilla": {"alg": None, "threshold": None} | DREAM,
+    "dream_fast": {"alg": None, "cache": ("prefix", "dual"), "threshold": None} | DREAM,
 }  # fmt: skip
 ARRAYS = frozenset({
     "prompt", "final_ids", "nfe", "unmask_call", "in_pos_mask", "logit_call", "logit_pos",
@@ -110,6 +111,9 @@ def spec_of(case: Case) -> RunSpec:
     )
     if method == "dkv_greedy":
         knobs |= {"quota.score": "random"}
+    steps, blocks = settings["steps"], settings["gen_length"] // settings["block_length"]
+    if method == "dllm_fast":  # which rounds the steps of a block up
+        steps = -(-steps // blocks) * blocks
     return RunSpec(
         gen_length=settings["gen_length"],
         block_length=settings["block_length"],
@@ -171,12 +175,12 @@ def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str
     Fast-dLLM's cached sampler ranks by negative entropy, whatever else `alg` names.
     """
     if settings["alg"] == "confidence_threshold":
+        if settings.get("top_p") is not None or settings.get("top_k") is not None:
+            raise UnknownCaseError("top_p and top_k are unknown with a threshold")
         return "threshold", {"threshold.threshold": float(settings.get("threshold", THRESHOLD))}
     alg = "entropy" if method == "dream_fast" else settings["alg"]
-    knobs = {"dream.alg": alg, "dream.schedule": "released"}
-    if "eps" in settings:
-        knobs["dream.eps"] = float(settings["eps"])
-    return "dream", knobs
+    given = {f"dream.{name}": settings[name] for name in DREAM if settings.get(name) is not None}
+    return "dream", {"dream.alg": alg, "dream.schedule": "released"} | given
 
 
 def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
