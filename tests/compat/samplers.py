@@ -170,11 +170,8 @@ class OwnRowsDual(DualCache):
 
 
 def forced(unmasker: Unmasker) -> Unmasker:
-    """The unmasker as Fast-dLLM's sampler for Dream runs it: always by negative entropy."""
-    if isinstance(unmasker, Threshold):
-        return ForcedThreshold(**asdict(unmasker))
-    assert isinstance(unmasker, Dream), "the sampler has two rules"
-    return ForcedDream(alg="entropy", schedule="released", eps=unmasker.eps)
+    """The unmasker as Fast-dLLM's sampler for Dream runs it."""
+    return {Threshold: ForcedThreshold, Dream: ForcedDream}[type(unmasker)](**asdict(unmasker))
 
 
 def with_earlier_masks(unmasker: Unmasker) -> Unmasker:

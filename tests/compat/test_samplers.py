@@ -11,7 +11,7 @@ from engine.core.rows import to_mask
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
 from tests.conformance import samplers
-from tests.conformance.cases import FOLDERS, Case, read_cases
+from tests.conformance.cases import FOLDERS, Case, UnknownCaseError, read_cases
 from tests.conformance.runs import Decoded, decode
 from tests.support.micro import MASK, model_of
 from tests.support.plain_caches import PlainDllm, PlainSpa
@@ -107,14 +107,51 @@ def test_the_cached_sampler_for_dream_has_a_default_threshold():
     assert_same(found, expected)
 
 
-def test_dreams_sampler_follows_eps():
-    model, run, fractions = PlainModel(model_of(DREAM)), started(12), dream_counts(5, 0.3)
+def dream(fractions, score) -> PlainRun:
+    """Dream's sampler, for 12 positions."""
+    model, run = PlainModel(model_of(DREAM)), started(12)
     for fraction in fractions:
         z, masks = shifted(model.whole(run.ids)), run.masks(0, len(run.ids))
-        order = ranked({p: negative_entropy(z[p]) for p in masks})
+        order = ranked({p: score(z[p]) for p in masks})
         run.commit({p: best(z[p])[1] for p in order[: int(len(masks) * fraction)]})
-    settings = {"gen_length": 12, "block_length": 12, "steps": 5, "alg": "entropy", "eps": 0.3}
-    assert_same(decoded("dream_vanilla", DREAM, settings), run)
+    return run
+
+
+DREAM_RUN = {"gen_length": 12, "block_length": 12, "steps": 5, "alg": "entropy"}
+
+
+def test_dreams_sampler_follows_eps():
+    expected = dream(dream_counts(5, 0.3), negative_entropy)
+    assert_same(decoded("dream_vanilla", DREAM, DREAM_RUN | {"eps": 0.3}), expected)
+
+
+def filtered(z, top_p=1.0, top_k=None):
+    """Logits [V] without the tokens behind the one that crosses `top_p`, then the `top_k` best."""
+    order = z.argsort(descending=True)
+    p = z[order].softmax(-1)
+    kept = order[p.cumsum(-1) - p <= top_p][:top_k]
+    return torch.full_like(z, -torch.inf).index_copy(0, kept, z[kept])
+
+
+@pytest.mark.parametrize("cuts", [{"top_p": 0.3}, {"top_k": 2}])
+def test_dreams_samplers_measure_the_filtered_distribution(cuts):
+    def score(z):
+        return negative_entropy(filtered(z, **cuts))
+
+    fractions = dream_counts(5, 1e-3)
+    expected = dream(fractions, score)
+    assert_same(decoded("dream_vanilla", DREAM, DREAM_RUN | cuts), expected)
+    assert expected.order != dream(fractions, negative_entropy).order
+    settings = {"gen_length": 16, "block_length": 8, "steps": 8, "cache": "dual", "alg": "entropy"}
+    expected = dream_fast(2, 8, 4, score, dream_counts(4, 1e-3))
+    assert_same(decoded("dream_fast", DREAM, settings | cuts), expected)
+
+
+@pytest.mark.parametrize("cut", [{"top_p": 0.3}, {"top_k": 2}])
+def test_a_threshold_for_dream_is_unknown_with_a_filter(cut):
+    settings = DREAM_RUN | {"steps": 4, "alg": "confidence_threshold"} | cut
+    with pytest.raises(UnknownCaseError, match="top_p and top_k"):
+        decoded("dream_vanilla", DREAM, settings)
 
 
 def test_the_cached_sampler_for_dream_leaves_masks_with_one_step_a_block():
