@@ -120,7 +120,7 @@ def test_a_damaged_file_of_times_is_measured_again(micro):
     assert formats.measured(SPEC).dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("gain", [0, -1, math.nan, math.inf])
+@pytest.mark.parametrize("gain", [0, -1, math.nan, math.inf, pytest.param(10**400, id="huge")])
 def test_a_kept_speed_up_that_cannot_be_is_measured_again(micro, gain):
     formats, path = formats_of(micro, Timer()), measured_path("formats")
     formats.measured(SPEC)
