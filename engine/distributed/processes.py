@@ -18,8 +18,9 @@ class Processes:
     """This process and the others, each with a model of its own; use it as a context.
 
     Without a launcher there is one process, and torch.distributed is not started. Objects are
-    exchanged over gloo, also on GPUs. `wait_s` bounds the wait in `gather` and `barrier`. Raises
-    ValueError naming the variable of the launcher that is missing or wrong.
+    exchanged over gloo, also on GPUs. If the launcher gives a local rank and no LOCAL_WORLD_SIZE,
+    all processes are taken to be on one machine. `wait_s` bounds the wait in `gather` and
+    `barrier`. Raises ValueError naming the variable of the launcher that is missing or wrong.
     """
 
     def __init__(
@@ -29,7 +30,8 @@ class Processes:
         self.count = _number(environment, "WORLD_SIZE", 1)
         self.rank = _number(environment, "RANK", 0)
         self.local_rank = _number(environment, "LOCAL_RANK", 0)
-        self.local_count = _number(environment, "LOCAL_WORLD_SIZE", 1)
+        local = self.count if "LOCAL_RANK" in environment else 1
+        self.local_count = _number(environment, "LOCAL_WORLD_SIZE", local)
         if self.count < 1 or self.rank >= self.count:
             raise ValueError(f"RANK {self.rank} must be below WORLD_SIZE {self.count}")
         self._store: dist.Store | None = None

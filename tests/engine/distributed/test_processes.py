@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import torch.distributed as dist
 
 from engine.distributed.processes import Processes
 from tests.support.launched import start
@@ -124,6 +125,18 @@ def test_a_device_map_without_gpus_is_left_to_each_process(monkeypatch):
     process = OneOfSeveral({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
     assert process.device("auto") == "auto"
     assert "CUDA_VISIBLE_DEVICES" not in process.seen
+
+
+@pytest.mark.parametrize(
+    ("local", "count"),
+    [({}, 1), ({"LOCAL_RANK": "1"}, 2), ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, 1)],
+)
+def test_processes_with_local_ranks_alone_are_on_one_machine(monkeypatch, local, count):
+    group = iter([(dist.HashStore(), 1, 2)])
+    monkeypatch.setattr(dist, "rendezvous", lambda *_, **__: group)
+    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: None)
+    launched = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_PORT": "1"}
+    assert Processes(launched | local).local_count == count
 
 
 @pytest.mark.parametrize("values", [{"WORLD_SIZE": "two"}, {"WORLD_SIZE": "0"}, {"RANK": "1"}])
