@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 import importlib
-import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
-from engine.core.control import STOPPED
+from engine.core.command_line import without_traceback
 
 # Name of a command to its module and a description.
 COMMANDS = {
@@ -50,8 +49,7 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command with the arguments that follow its name; without any, list the commands.
 
-    Exits with status 2 if the name is unknown, with STOPPED after Control-C, and with 1 if the
-    reader of its output ends first, as `head` does.
+    Exits with status 2 if the name is unknown, and otherwise as `without_traceback` says.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     lines = [f"  {name:16} {about}" for name, (_, about) in COMMANDS.items()]
@@ -62,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     name = parser.parse_args(given[:1] or ["--help"]).command
-    try:
+    with without_traceback():
         gc.disable()  # what is imported stays; to look for garbage in it takes half a second
         try:
             module = importlib.import_module(COMMANDS[name][0])
@@ -70,13 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             gc.freeze()  # no later collection looks through it, which would delay what is timed
             gc.enable()
         module.main(given[1:])
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        raise SystemExit(STOPPED) from None
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
-        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

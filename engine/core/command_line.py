@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from engine.core.control import STOPPED
 from engine.core.tables import update_section
+
+
+@contextmanager
+def without_traceback() -> Iterator[None]:
+    """Let a command exit with STOPPED after Control-C.
+
+    It exits with 1 if the reader of its output ends first, as `head` does.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        raise SystemExit(STOPPED) from None
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+        raise SystemExit(1) from None
 
 
 class CommandParser(ArgumentParser):

@@ -23,6 +23,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine.core.command_line import without_traceback
+
 TASKS = Path(__file__).parent / "tasks"
 INSTALL = 'error: lm_eval is not installed; run pip install "lm_eval>=0.4.10,<0.5"'
 
@@ -73,4 +75,5 @@ def adapted(args: argparse.Namespace) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    with without_traceback():
+        main()

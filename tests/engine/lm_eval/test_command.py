@@ -1,6 +1,7 @@
 """The harness's command: scores, figures, run cards, resumption and processes."""
 
 import json
+import runpy
 import sys
 
 import pytest
@@ -75,6 +76,18 @@ def test_a_process_leaves_its_group_at_its_end(monkeypatch):
     monkeypatch.setattr("engine.lm_eval.model.atexit.register", ends.append)
     DriftscopeLM("tiny-llada", cache="dual")
     assert ends == [leave_group]
+
+
+@pytest.mark.filterwarnings("ignore:'engine.lm_eval.__main__' found in sys.modules")
+def test_control_c_ends_a_launched_process_without_a_traceback(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lm_eval.api.registry.register_model", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("engine.lm_eval", run_name="__main__")
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.endswith("stopped\n")
 
 
 def test_a_run_card_repeats_its_answer(alone, shipped):
