@@ -54,6 +54,7 @@ from engine.core.command_line import (
     positive,
     refuse_flags,
     thread_count,
+    without_traceback,
 )
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import DAGGER_NOTE
@@ -119,6 +120,8 @@ def _run(
         write_atomically(args.out / "table.json", (json.dumps(document) + "\n").encode())
         if args.specs:
             write_atomically(args.out / "table.md", text.encode())
+        else:
+            (args.out / "table.md").unlink(missing_ok=True)  # of an earlier comparison
     if args.json:
         print(json.dumps(document))
 
@@ -179,7 +182,7 @@ def _compare(
     digest = pool.load_to_run(first).digest
     long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     if long_prompts:
-        _check_timed(pool, specs, long_prompts)
+        _check_timed(pool, specs, long_prompts, args.timed_shots)
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
     if args.workers > 1:
@@ -199,8 +202,14 @@ def _compare(
     return document, _text(document, specs, args, questions, long_prompts)
 
 
-def _check_timed(pool: ModelPool, specs: Sequence[NamedSpec], prompts: Questions) -> None:
-    """Raise ValueError if a prompt to time and its answer exceed the context of a row's model."""
+def _check_timed(
+    pool: ModelPool, specs: Sequence[NamedSpec], prompts: Questions, shots: int
+) -> None:
+    """Raise ValueError if a prompt to time and its answer exceed the context of a row's model.
+
+    `shots` are the worked examples in each prompt, of which fewer may fit.
+    """
+    flag, fewer = ("--timed-shots", "fewer, or ") if shots else ("--timed", "")
     infos = {one.name: pool.run_info(one.spec) for one in specs}
     contexts = [info.max_length for info in infos.values() if info is not None]
     length = comparison.timed_length(specs, min(contexts, default=None))
@@ -213,8 +222,8 @@ def _check_timed(pool: ModelPool, specs: Sequence[NamedSpec], prompts: Questions
                 check_context(tokens, spec, info, pool.suffix_tokens(spec))
             except ValueError:
                 raise ValueError(
-                    f"--timed-shots: a prompt of {tokens} tokens and its answer of {length} exceed "
-                    f"the context of {info.max_length}; give fewer, or --timed 0"
+                    f"{flag}: a prompt of {tokens} tokens and its answer of {length} exceed the "
+                    f"context of {info.max_length}; give {fewer}--timed 0"
                 ) from None
 
 
@@ -309,4 +318,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    with without_traceback():
+        main()

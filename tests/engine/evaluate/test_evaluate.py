@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import sys
 from dataclasses import replace
@@ -76,6 +77,18 @@ def test_control_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
     monkeypatch.setattr("engine.evaluate.__main__._run", interrupted)
     with pytest.raises(SystemExit) as ended:
         engine_main(["evaluate", "--problems", "1"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "stopped\n"
+
+
+@pytest.mark.filterwarnings("ignore:'engine.evaluate.__main__' found in sys.modules")
+def test_control_c_ends_a_launched_process_without_a_traceback(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.core.command_line.command_parser", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("engine.evaluate", run_name="__main__")
     assert ended.value.code == 130
     assert capsys.readouterr().err == "stopped\n"
 
@@ -198,6 +211,8 @@ def test_many_settings_are_compared_with_the_first(tmp_path, capsys):
     assert rash["speed"]["text_nfe"] <= rash["speed"]["nfe"]
     assert rash["speed"]["text_speed_up"] > 1
     assert "| again " in (tmp_path / "table.md").read_text()
+    main(["--problems", "1", "--out", str(tmp_path), "--unmasker", "threshold"])
+    assert not (tmp_path / "table.md").exists()
 
 
 def test_a_table_says_what_was_measured_and_its_rows_name_their_exam(tmp_path, capsys):

@@ -61,3 +61,8 @@ def test_a_timed_answer_fits_the_context_of_every_row(evaluate_short):
 def test_a_timed_prompt_and_its_answer_fit_the_context_of_every_row(evaluate_short):
     with pytest.raises(SystemExit, match=r"^error: --timed-shots: a prompt of .* context of 400;"):
         evaluate_short(400, "--timed", "1")
+
+
+def test_a_timed_prompt_without_worked_examples_cannot_have_fewer(evaluate_short):
+    with pytest.raises(SystemExit, match=r"^error: --timed: .* context of 100; give --timed 0$"):
+        evaluate_short(100, "--timed-shots", "0")
