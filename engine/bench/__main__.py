@@ -43,7 +43,13 @@ from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec
 from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, failure, positive, thread_count
+from engine.core.command_line import (
+    command_parser,
+    failure,
+    positive,
+    refuse_flags,
+    thread_count,
+)
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads, usable_cores
@@ -119,7 +125,7 @@ def _growth(args: argparse.Namespace) -> Report:
     return Report(f"{growth.table(rows)}\n{where}\n", {"rows": rows}, first.spec)
 
 
-def _model(args: argparse.Namespace) -> Report:
+def _model(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Report:
     base = RunSpec(model=args.model, device=args.device or "cpu", dtype=args.dtype)
     info = BenchModels().info(args.model)
     base = suite.own_blocks(base, info)
@@ -127,9 +133,9 @@ def _model(args: argparse.Namespace) -> Report:
     if args.specs:
         named = check_rules(read_specs(args.specs, base))
         cases = [CaseSpec(one.name, one.spec, args.tokens) for one in named]
-    shapes = any(is_random_model(one.spec.model) for one in cases)
-    if args.tokens != DEFAULT_TOKENS and not shapes:
-        raise ValueError("--tokens: only a shape has a prompt of so many tokens; leave it out")
+    if not any(is_random_model(one.spec.model) for one in cases):
+        reason = "only a shape has a prompt of so many tokens; leave it out"
+        refuse_flags(parser, args, ["tokens"], reason)
     if args.record:
         pairs = [(one, suite.with_recorder(one, args.record)) for one in cases]
         cases = [one for pair in pairs for one in pair]
@@ -151,15 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = _parser()
     args = parser.parse_args(arguments)
-    given = [name for name in OF_A_MODEL if getattr(args, name) != parser.get_default(name)]
-    if args.suite and given:
-        parser.error(f"--{given[0]} needs --model; a suite has its own settings")
+    if args.suite:
+        refuse_flags(parser, args, OF_A_MODEL, "a suite has its own settings; leave it out")
     if args.write_readme and args.suite != "gpu":
         parser.error("--write-readme needs --suite gpu; python -m engine tables makes the others")
     if args.kernels == TORCH:
         os.environ[SETTING] = TORCH
     try:
-        result = SUITES[args.suite](args) if args.suite else _model(args)
+        result = SUITES[args.suite](args) if args.suite else _model(parser, args)
         print(result.text)
         if result.spec.device == "cpu" and args.kernels != TORCH:
             print(report.kernel_table(machine_kernels(()).times))
