@@ -54,7 +54,7 @@ def read_prompts(data: bytes) -> list[Prompt]:
 
     A number as `answer` is taken as its text. Raises ValueError naming `prompts` and the line.
     """
-    lines = decoded(data).split("\n", MAX_LINES)
+    lines = decoded(data).removesuffix("\n").split("\n", MAX_LINES)
     if len(lines) > MAX_LINES:
         raise ValueError(f"prompts: more than {MAX_LINES} lines; remove the empty ones")
     return _checked((n, _row(n, line)) for n, line in enumerate(lines, 1) if line.strip())

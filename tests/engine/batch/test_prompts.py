@@ -66,6 +66,7 @@ def test_a_file_of_many_lines_or_of_a_long_one_is_not_taken_apart():
         read_prompts(b"\n" * 20_000 + lines({"prompt": "a"}))
     with pytest.raises(ValueError, match=r"^prompts: line 1: 160\d\d\d characters; at most 120000"):
         read_prompts(lines({"prompt": "a", "more": [[]] * 40_000}))
+    assert read_prompts(b"\n" * 19_999 + lines({"prompt": "a"}) + b"\n") == [Prompt("a")]
     emoji = "\U0001f600" * MAX_PROMPT_CHARS
     assert read_prompts(lines({"prompt": emoji})) == [Prompt(emoji)]
 
