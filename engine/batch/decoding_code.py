@@ -25,6 +25,12 @@ MODULES = (
     "evaluate/exam.py", "serve/drift_meter.py", "serve/loaded_model.py", "tiny/corpus.py",
     "tiny/family.py", "tiny/phrases.py", "tiny/scenes.py",
 )  # fmt: skip
+# Code that decides only the time of a run, or what a batch keeps of it. A batch and an exam take
+# no images.
+OF_A_RUN = (
+    "batch/outcome.py", "core/device.py", "serve/lane.py", "trace/metrics.py", "vision/prompt.py",
+    "vision/run_images.py",
+)  # fmt: skip
 METHODS = "methods"  # subpackages of methods, of which a spec uses few
 # Code that decides the time of a run and not its tokens: loading, which gives the weights of the
 # digests; captured forwards, whose tokens the tests compare with those of eager ones; kernels of a
@@ -52,10 +58,10 @@ def _is_text(node: ast.AST) -> bool:
 def decoding_modules(policy: str, unmasker: str, timed: bool = False) -> set[Path]:
     """The modules that decode with a cache and an unmasker, by name, and mark the answers.
 
-    `timed`: also those that decide only the time.
+    `timed`: also those that decide only the time, or what a batch keeps.
     """
     left_out = (METHODS,) if timed else (METHODS, *OF_TIMES)
-    found = {ENGINE / name for name in MODULES}
+    found = {ENGINE / name for name in (*MODULES, *(OF_A_RUN if timed else ()))}
     for package in PACKAGES:
         paths = (ENGINE / package).rglob("*.py")
         found |= {p for p in paths if p.parent.name not in left_out}

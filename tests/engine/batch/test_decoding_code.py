@@ -35,6 +35,12 @@ def changed(monkeypatch):
         ("cache/methods/spa_cache.py", False),
         ("guider/model.py", False),
         ("bench/trial.py", False),
+        ("batch/outcome.py", True),
+        ("core/device.py", True),
+        ("serve/lane.py", True),
+        ("trace/metrics.py", True),
+        ("vision/run_images.py", True),
+        ("vision/encoder.py", False),
     ],
 )
 def test_the_version_is_of_the_code_that_decides_tokens_and_time(changed, module, changes):
