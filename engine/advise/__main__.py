@@ -36,7 +36,13 @@ from engine.advise.report import CARD, advice_document, advice_table
 from engine.advise.request import AdviceRequest
 from engine.advise.search_space import ALL, named_caches
 from engine.advise.service import check_prompts
-from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
+from engine.batch.flags import (
+    add_prompt_flags,
+    add_spec_flags,
+    check_prompt_flags,
+    prompts_from_flags,
+    spec_from_flags,
+)
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
 from engine.core.command_line import command_parser, failure, make_out, thread_count
@@ -49,7 +55,9 @@ from engine.serve.session import Session
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    check_prompt_flags(parser, args)
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
@@ -70,6 +78,8 @@ def _show(advice: Advice, out: Path | None) -> None:
         files = {"advice.json": document}
         if document["chosen"]:
             files[CARD] = document["chosen"]["card"]
+        else:
+            (out / CARD).unlink(missing_ok=True)  # of an earlier search
         for name, data in files.items():
             write_atomically(out / name, (json.dumps(data) + "\n").encode())
         write_atomically(out / "table.md", text.encode())

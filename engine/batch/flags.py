@@ -16,6 +16,7 @@ from engine.batch.prompts import (
 )
 from engine.config.knobs import Scalar, describe_fields, text_knobs
 from engine.config.spec import MAX_SHOTS, RunSpec
+from engine.core.command_line import refuse_flags
 from engine.tiny.corpus import families
 
 DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
@@ -62,14 +63,18 @@ def add_prompt_flags(parser: argparse.ArgumentParser, problems: int) -> None:
     parser.set_defaults(default_problems=problems)
 
 
+def check_prompt_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the command if flags of drawn problems stand beside a file of prompts."""
+    if args.prompts is not None:
+        reason = "it is of --family; leave it out with --prompts"
+        refuse_flags(parser, args, ("problems", "shots"), reason)
+
+
 def prompts_from_flags(args: argparse.Namespace) -> list[Prompt]:
-    """The prompts of the flags. Raises ValueError naming `prompts` or the flag."""
+    """The prompts of the flags. Raises ValueError naming `prompts` or `problems`."""
     if args.prompts is None:
         count = args.default_problems if args.problems is None else args.problems
         return drawn_prompts(args.family, count, int(args.seed or 0), args.shots or 0)
-    for name in ("problems", "shots"):
-        if getattr(args, name) is not None:
-            raise ValueError(f"--{name}: it is of --family; leave it out with --prompts")
     try:
         data = args.prompts.read_bytes()
     except OSError as error:

@@ -301,6 +301,12 @@ def test_the_command_writes_advice_and_goes_on_from_its_runs(checkpoint, tmp_pat
     assert json.loads((out / "advice.json").read_text()) == document
 
 
+def test_a_run_card_of_an_earlier_search_is_removed(tmp_path):
+    (tmp_path / "run-card.json").write_text("{}")
+    command._show(Advice(advisor_request()), tmp_path)
+    assert not (tmp_path / "run-card.json").exists()
+
+
 def test_the_command_takes_no_recorder_which_would_slow_the_timed_runs(checkpoint):
     flags = ["--model", str(checkpoint), "--family", "short_problems", "--record", "layers"]
     with pytest.raises(SystemExit, match=r"^error: --record: leave it out; runs are timed"):
