@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -124,14 +123,13 @@ class Measuring:
         self, stage: str, settings: Sequence[NamedSpec], prompts: Sequence[Prompt]
     ) -> Iterator[Progress]:
         """Run settings on prompts, prompt by prompt, until all are done or the user stops."""
-        total, done, made, began = len(settings) * len(prompts), 0, 0, time.perf_counter()
+        total, done, made, spent = len(settings) * len(prompts), 0, 0, 0.0
         for prompt in prompts:
             missing = [one for one in settings if not self._resume(one, prompt)]
             done += len(settings) - len(missing)
-            for count in self._take_turns(missing, prompt):
-                made += count
-                left = (time.perf_counter() - began) / made * (total - done - made)
-                yield Progress(stage, done + made, total, left)
+            for seconds in self._take_turns(missing, prompt):
+                made, spent = made + 1, spent + seconds
+                yield Progress(stage, done + made, total, spent / made * (total - done - made))
             if self.stopped:
                 return
 
@@ -161,14 +159,18 @@ class Measuring:
             if prompt in known and plain.reason != "done"
         }
 
-    def _take_turns(self, settings: Sequence[NamedSpec], prompt: Prompt) -> Iterator[int]:
-        """Run plain decoding and settings on a prompt; yields 1 after each run of a setting."""
+    def _take_turns(self, settings: Sequence[NamedSpec], prompt: Prompt) -> Iterator[float]:
+        """Run plain decoding and settings on a prompt.
+
+        Yields after each run of a setting the seconds since the one before, without waiting.
+        """
         if not settings:
             return
-        every, plain = [self._plain, *settings], None
+        every, plain, seconds = [self._plain, *settings], None, 0.0
         for one in run_batch(
             self._run, every, [prompt], Journal(), self._environment, self._control
         ):
+            seconds += one.seconds
             if plain is None:
                 plain = one.outcome
                 continue
@@ -179,7 +181,8 @@ class Measuring:
                     self._keys(named, prompt), (plain, one.outcome), strict=True
                 ):
                     self._journal.put(key, outcome)
-            yield 1
+            yield seconds
+            seconds = 0.0
 
     def _resume(self, named: NamedSpec, prompt: Prompt) -> bool:
         """Whether a run is known, after a look into the journal."""

@@ -13,7 +13,8 @@ flags. All settings have the same end-of-text rule.
 interruption: only runs of other settings, prompts, checkpoints, machines or versions of torch or of
 the code that decodes are run again. Control-C stops after a step and shows what there is.
 results.json has the figures of each setting and each prompt, table.md those of each setting.
---estimate runs the first prompt only and says how long the others will take.
+--estimate runs the first prompt only, says how long the others will take, and leaves results.json
+and table.md as they are.
 
 --record makes every run again with the recorder on, which is not timed, and adds it to the
 aggregates of its setting: drift, similarity and error by layer with their spread over the runs,
@@ -32,7 +33,13 @@ from typing import Any
 
 import torch
 
-from engine.batch.flags import add_prompt_flags, add_spec_flags, prompts_from_flags, spec_from_flags
+from engine.batch.flags import (
+    add_prompt_flags,
+    add_spec_flags,
+    check_prompt_flags,
+    prompts_from_flags,
+    spec_from_flags,
+)
 from engine.batch.journal import Journal
 from engine.batch.recordings import Recordings
 from engine.batch.results import BatchResults
@@ -53,7 +60,9 @@ HEAD = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    check_prompt_flags(parser, args)
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
@@ -64,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = BatchResults(settings, prompts)
         first = 1 if args.estimate else None
         finished, stopped = _run(Session(folders), results, args.out, recordings, first)
-        _show(results, finished, args.out, recordings)
+        _show(results, finished, None if args.estimate else args.out, recordings)
     except (ValueError, OSError) as error:
         raise failure(error, args) from None
     cut = stopped and recordings is not None  # perhaps within a recording

@@ -39,7 +39,6 @@ class Recordings:
         self._lock = threading.Lock()  # no aggregates are read while a run is added to them
         self._found: dict[int, Aggregates] = {}
         self._problems: dict[int, str] = {}
-        self._refused: set[int] = set()
         self._left_out: dict[int, set[str]] = {}
 
     def begin(
@@ -59,7 +58,7 @@ class Recordings:
     def due(self, setting: int, key: str) -> bool:
         """Whether the run of a key still has to be recorded."""
         done = self.aggregates(setting).keys | self._left_out.get(setting, set())
-        return setting not in self._refused and key not in done
+        return key not in done
 
     def spec(self, spec: RunSpec) -> RunSpec:
         """The spec of a run with the recorder on."""
@@ -72,11 +71,6 @@ class Recordings:
     def problem(self, setting: int) -> str:
         """Why runs of a setting are not in the aggregates; empty if all are."""
         return self._problems.get(setting, "")
-
-    def refuse(self, setting: int, message: str) -> None:
-        """Record no more runs of a setting, for a reason."""
-        self._problems[setting] = message
-        self._refused.add(setting)
 
     def leave_out(self, setting: int, key: str, message: str) -> None:
         """Do not add the run of a key, for a reason."""

@@ -35,7 +35,8 @@ class Finished:
     """A run of the batch that is over.
 
     `resumed`: it was read from the journal. `done` of `total` runs are over, and the others need
-    about `seconds_left` (None before the first one was timed).
+    about `seconds_left` (None: not known yet). It took `seconds`, without waiting for its turn and
+    the loading of its model; 0 if it was not run now.
     """
 
     setting: int
@@ -45,6 +46,7 @@ class Finished:
     done: int
     total: int
     seconds_left: float | None
+    seconds: float = 0.0
 
 
 def check_size(settings: Sequence[NamedSpec], prompts: Sequence[Prompt]) -> None:
@@ -87,7 +89,8 @@ def run_batch(
     """Run every prompt under every setting, prompt by prompt, so that the settings take turns.
 
     Runs whose key the journal has are not run again. The others are kept there when they are done.
-    After a stop of `control` nothing more is run; a run that fails does not end the batch.
+    Settings with the same spec have runs of their own, so that their times can be compared. After a
+    stop of `control` nothing more is run; a run that fails does not end the batch.
 
     Args:
         run: the events of a spec, for example `Session.run` with the same control.
@@ -119,9 +122,15 @@ def batch_events(
     `last` are the prompt and the setting of runs that come after all others.
     """
     check_size(settings, prompts)
-    where = [{**environment(one.spec), **journal.version(one.spec)} for one in settings]
+    specs = [one.spec for one in settings]
+    where = [{**environment(spec), **journal.version(spec)} for spec in specs]
+    before: Counter[RunSpec] = Counter()
+    for spec, place in zip(specs, where, strict=True):
+        if before[spec]:
+            place["repetition"] = before[spec]
+        before[spec] += 1
     if recordings is not None:
-        recordings.begin([one.spec for one in settings], prompts, where)
+        recordings.begin(specs, prompts, where)
     clock = _Clock(len(settings), len(prompts))
     run = clock.timed(run)
     pairs = product(range(len(prompts[:first])), range(len(settings)))
@@ -129,22 +138,23 @@ def batch_events(
         prompt = prompts[index]
         spec = replace(settings[setting].spec, prompt=prompt.prompt, messages=())
         key = run_key(spec, prompt.answer, where[setting])
-        kept = journal.get(key)
+        kept, seconds = journal.get(key), 0.0
         if kept is None:
             if control is not None and control.state == "stopped":
                 return
             outcome = yield from _outcome(run, spec, prompt)
             if outcome.reason == "stopped":
                 return
-            clock.add(setting)
+            seconds = clock.add(setting)
             if outcome.reason == "done":
                 journal.put(key, outcome)
         else:
             outcome = kept
-            clock.skip(setting)
+            clock.skip(setting, kept.ms / 1e3 if recordings is None else None)
         yield Finished(
-            setting, index, outcome, kept is not None, clock.done, clock.total, clock.left()
-        )
+            setting, index, outcome, kept is not None, clock.done, clock.total, clock.left(),
+            seconds,
+        )  # fmt: skip
         if recordings is None or outcome.reason != "done" or not recordings.due(setting, key):
             continue
         if control is None or control.state != "stopped":
@@ -182,7 +192,7 @@ def _record(
     except QueueFullError:
         raise
     except ValueError as error:
-        recordings.refuse(setting, str(error))
+        recordings.leave_out(setting, key, str(error))
         return str(error)
     if recorded.stopped:
         return "the recording was stopped"
@@ -211,7 +221,8 @@ class _Mean:
 class _Clock:
     """How many runs are over, and what the others will take by the mean of their setting.
 
-    The time of a run begins when it computes, after the queue and the loading of its model.
+    The time of a run begins when it computes, after the queue and the loading of its model. Of a
+    setting without such a run the times of its kept ones count.
     """
 
     def __init__(self, settings: int, prompts: int) -> None:
@@ -219,6 +230,7 @@ class _Clock:
         self._over: Counter[int] = Counter()
         self._all = _Mean()
         self._timed = [_Mean() for _ in range(settings)]
+        self._kept = [_Mean() for _ in range(settings)]
         self._recorded = [_Mean() for _ in range(settings)]
         self._begun: float | None = None  # when the last run began, until it is counted
 
@@ -243,14 +255,19 @@ class _Clock:
     def total(self) -> int:
         return self._settings * self._prompts
 
-    def skip(self, setting: int) -> None:
+    def skip(self, setting: int, seconds: float | None) -> None:
+        """Count a kept run of so many seconds; None: another one takes longer, by its recording."""
         self._over[setting] += 1
+        if seconds is not None:
+            self._kept[setting].add(seconds)
 
-    def add(self, setting: int) -> None:
+    def add(self, setting: int) -> float:
+        """Count the last run; returns its seconds."""
         seconds = self._seconds()
         self._over[setting] += 1
         self._timed[setting].add(seconds)
         self._all.add(seconds)
+        return seconds
 
     def add_recording(self, setting: int) -> None:
         self._recorded[setting].add(self._seconds())
@@ -261,11 +278,11 @@ class _Clock:
         return 0.0 if begun is None else time.perf_counter() - begun
 
     def left(self) -> float | None:
-        if not self._all.count:
+        if not self._all.count and not all(one.count for one in self._kept):
             return None
         mean = self._all.value(0)
         return sum(
             (self._prompts - self._over[one])
-            * (self._timed[one].value(mean) + self._recorded[one].value(0))
+            * (self._timed[one].value(self._kept[one].value(mean)) + self._recorded[one].value(0))
             for one in range(self._settings)
         )

@@ -24,7 +24,7 @@ from engine.batch.prompts import Prompt
 from engine.batch.settings import NamedSpec
 from engine.config.spec import RunSpec
 from engine.core.control import Control
-from engine.core.events import RunFinished, RunStarted
+from engine.core.events import RunFinished, RunStarted, Waiting
 
 BASE = RunSpec(gen_length=16, block_length=16, steps=16)
 PROMPTS = tuple(Prompt(f"prompt {i}", "4") for i in range(24))
@@ -151,6 +151,24 @@ def test_each_run_has_one_of_plain_decoding_in_its_turn():
     for start, end in zip(plain, [*plain[1:], len(engine.runs)], strict=True):
         assert len({spec.prompt for spec in engine.runs[start:end]}) == 1
         assert end > start + 1
+
+
+def test_the_time_left_counts_no_waiting(monkeypatch):
+    """A run waits 100 s and computes for 1 s; beside each there is one of plain decoding."""
+    now, engine = [0.0], Engine()
+    monkeypatch.setattr("engine.batch.runner.time.perf_counter", lambda: now[0])
+
+    def run(spec):
+        yield Waiting("lock")
+        now[0] += 100
+        yield Waiting("warmup")
+        yield from engine.run(spec)
+        now[0] += 1
+
+    plain = NamedSpec("plain decoding", BASE)
+    measuring = Measuring(run, lambda spec: {}, plain, "tokens", Journal(), engine.control)
+    one = NamedSpec("one", with_cache(BASE, "dllm_cache", {}))
+    assert [x.seconds_left for x in measuring.measure("stage", [one], PROMPTS[:3])] == [4, 2, 0]
 
 
 def test_a_stopped_search_keeps_what_it_has_and_goes_on_from_there(tmp_path):

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from engine.advise.__main__ import main as advise
 from engine.batch.__main__ import main
 
 SHORT = ("--gen-length", "16", "--block-length", "8", "--steps", "8")
@@ -84,10 +85,24 @@ def test_settings_of_a_file_are_compared_with_the_first(prompts, tmp_path, capsy
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["one", "two"]
 
 
+@pytest.mark.parametrize("command", [main, advise])
 @pytest.mark.parametrize("flag", ["--problems", "--shots"])
-def test_flags_of_drawn_problems_are_refused_beside_a_file(prompts, flag):
-    with pytest.raises(SystemExit, match=f"^error: {flag}: it is of --family; leave it out"):
-        main(("--prompts", str(prompts), flag, "2", *SHORT))
+def test_flags_of_drawn_problems_are_refused_beside_a_file(prompts, command, flag, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command(("--prompts", str(prompts), flag, "2", *SHORT))
+    assert ended.value.code == 2
+    assert f"error: {flag}: it is of --family; leave it out" in capsys.readouterr().err
+
+
+def test_an_estimate_of_kept_runs_says_a_time_and_leaves_the_results(prompts, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ("--prompts", str(prompts), "--out", str(out), *SHORT)
+    main(words)
+    before = (out / "results.json").read_bytes()
+    capsys.readouterr()
+    main((*words, "--estimate"))
+    assert "1 of 2 runs, about " in capsys.readouterr().err
+    assert (out / "results.json").read_bytes() == before
 
 
 def test_a_run_that_failed_says_why(tmp_path, capsys):
@@ -156,9 +171,9 @@ def test_recorded_runs_are_summed_up_and_kept_for_a_continuation(prompts, tmp_pa
     out = tmp_path / "out"
     words = ("--prompts", str(prompts), "--cache", "dual", "--out", str(out), *SHORT)
     main((*words, "--estimate", "--record", "layers"))
-    first = json.loads((out / "results.json").read_text())
-    assert (first["finished"], first["total"]) == (2, 4)
-    assert [row["runs"] for row in first["aggregates"]["settings"]] == [1, 1]
+    said = capsys.readouterr().out
+    assert "2 of 4 runs; the others were not made." in said
+    assert "plain decoding: 1 runs in the aggregates." in said
     kept = {path: path.stat().st_mtime_ns for path in (out / "recordings").iterdir()}
     main((*words, "--record", "layers"))
     again = json.loads((out / "results.json").read_text())

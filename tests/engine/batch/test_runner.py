@@ -115,6 +115,16 @@ def test_the_estimate_is_of_the_runs_that_are_left(monkeypatch):
     assert [one.seconds_left for one in Engine().batch(Journal())] == [5, 8, 7, 4, 3, 0]
 
 
+def test_the_estimate_of_kept_runs_is_by_their_own_times():
+    """Kept runs took 80 ms each, and two prompts are left under two settings."""
+    journal = Journal()
+    Engine().batch(journal, prompts=PROMPTS[:1])
+    where = {"checkpoint": "abc"}
+    events = batch_events(Engine().run, SETTINGS, PROMPTS, journal, lambda spec: where, first=1)
+    left = [one.seconds_left for one in events if isinstance(one, Finished)]
+    assert left == [None, pytest.approx(4 * 0.08)]
+
+
 def test_the_estimate_counts_no_queue_and_no_loading(monkeypatch):
     """A run waits 100 s, warms up for 1 s and computes for 1 s."""
     now, engine = [0], Engine()
@@ -146,6 +156,29 @@ def test_the_estimate_counts_no_recording_that_is_refused_before_it_begins(monke
     events = batch_events(run, settings, PROMPTS, journal, where, recordings=Recordings("probe"))
     left = [one.seconds_left for one in events if isinstance(one, Finished)]
     assert left == [None, 2, 0]
+
+
+def test_a_recording_that_is_refused_does_not_end_those_of_other_prompts(monkeypatch):
+    engine, recordings, added = Engine(), Recordings("steps"), []
+    monkeypatch.setattr(recordings, "add", lambda setting, key, trace: added.append(trace))
+
+    def run(spec):
+        if spec.record == "steps" and spec.prompt == "a":
+            raise ValueError("record: it is too large")
+        yield from engine.run(spec)
+
+    list(batch_events(run, SETTINGS[:1], PROMPTS, Journal(), lambda spec: {}, None, recordings))
+    assert [trace.meta["spec"]["prompt"] for trace in added] == ["b", "c"]
+    assert recordings.problem(0) == "1 left out; the last one: record: it is too large"
+
+
+def test_settings_with_the_same_spec_have_runs_of_their_own(tmp_path):
+    same, path = [NamedSpec("one", RunSpec()), NamedSpec("two", RunSpec())], tmp_path / "runs.jsonl"
+    engine, again = Engine(), Engine()
+    engine.batch(Journal(path), same)
+    assert len(engine.runs) == 6
+    assert all(one.resumed for one in again.batch(Journal(path), same))
+    assert again.runs == []
 
 
 def test_an_empty_or_too_large_batch_is_refused(monkeypatch):
