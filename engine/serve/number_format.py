@@ -25,7 +25,7 @@ from engine.models.kernels.machine import (
     keep_measured,
     read_measured,
 )
-from engine.models.kernels.measure import race
+from engine.models.kernels.measure import median_times
 from engine.models.loading.exam_file import FULL, HALF, FormatScores, format_scores
 from engine.models.loading.families import read_model_info
 from engine.models.loading.memory_estimate import free_bytes, main_device
@@ -118,7 +118,7 @@ def bfloat16_speedup(info: ModelInfo) -> float:
     for adapter in adapters:
         choose_kernels(adapter)
     with torch.inference_mode():
-        times = race({str(adapter.dtype): _forward(adapter) for adapter in adapters})
+        times = median_times({str(adapter.dtype): _forward(adapter) for adapter in adapters})
     return times[str(torch.float32)] / times[str(torch.bfloat16)]
 
 

@@ -23,7 +23,7 @@ from engine.core.device import capture_stream, free_memory, synchronized_time
 from engine.models.base import ModelAdapter, has_hooks
 from engine.models.kernels.choice import TORCH, Fused, fastest
 from engine.models.kernels.fused_trials import Operation, trials
-from engine.models.kernels.measure import Clock, race
+from engine.models.kernels.measure import Clock, median_times
 
 HALF = (torch.float16, torch.bfloat16)
 CALLS = 10  # that are timed together
@@ -56,7 +56,7 @@ def faster_kernels(adapter: ModelAdapter) -> Fused:
 
 
 def checked(adapter: ModelAdapter, kernels: Fused, clock: Clock = time.perf_counter) -> Fused:
-    """Those of `kernels` that agree with torch's operations and are faster, see `race`."""
+    """Those of `kernels` that agree with torch's operations and are faster, see `median_times`."""
     found = {}
     for name, kernel in kernels.items():
         try:
@@ -78,7 +78,7 @@ def _agrees_and_is_faster(
         log.warning("fused kernels: %s differs from torch's operation on this GPU", name)
         return False
     runs = {TORCH: _repeated(operation, operands), name: _repeated(kernel, operands)}
-    return fastest(race(runs, clock)) == name
+    return fastest(median_times(runs, clock)) == name
 
 
 def _results(operation: Operation, operands: tuple[Any, ...]) -> list[Tensor]:

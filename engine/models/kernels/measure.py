@@ -25,7 +25,7 @@ Run = Callable[[], object]
 Clock = Callable[[], float]
 
 
-def race(runs: Mapping[str, Run], clock: Clock | None = None) -> dict[str, float]:
+def median_times(runs: Mapping[str, Run], clock: Clock | None = None) -> dict[str, float]:
     """Seconds of each of `runs`: the median of up to ROUNDS, taken in turn after a warm-up.
 
     `clock` is `suitable_clock()` if None.
@@ -111,14 +111,14 @@ def routine_names(shape: ShapeClass) -> tuple[str, ...]:
 
 
 def measured(shapes: Iterable[ShapeClass]) -> dict[ShapeClass, dict[str, float]]:
-    """Seconds of each routine of every class, by `race`."""
+    """Seconds of each routine of every class, by `median_times`."""
     found: dict[ShapeClass, dict[str, float]] = {}
     clock = suitable_clock()
     with torch.inference_mode():
         for _, group in groupby(sorted(shapes, key=_weights), _weights):
             alike = list(group)
             layers = layers_of(alike[0])
-            found |= {shape: race(runs_of(shape, layers), clock) for shape in alike}
+            found |= {shape: median_times(runs_of(shape, layers), clock) for shape in alike}
     return found
 
 

@@ -19,7 +19,7 @@ from engine.models.attention import attention
 from engine.models.kernels import fused, fused_trials, machine
 from engine.models.kernels.choice import SETTING, TORCH, Kernels
 from engine.models.kernels.linear import gated
-from engine.models.kernels.measure import race
+from engine.models.kernels.measure import median_times
 from engine.models.ops import Rotary, add_branches, drift, rms_norm, top_drift
 from tests.support.micro import SOFTMAX_EXPERTS, make_model
 
@@ -205,7 +205,7 @@ def test_rows_are_written_where_they_belong(kernels, batch, shape, dtype):
 
 def test_a_kernel_that_writes_nothing_differs(monkeypatch):
     monkeypatch.setattr(
-        fused, "race", lambda runs, clock: dict.fromkeys(runs, 1.0) | {"write": 0.5}
+        fused, "median_times", lambda runs, clock: dict.fromkeys(runs, 1.0) | {"write": 0.5}
     )
     model = make_model(2).bfloat16()
     assert set(fused.checked(model, {"write": fused_trials.written})) == {"write"}
@@ -214,7 +214,7 @@ def test_a_kernel_that_writes_nothing_differs(monkeypatch):
 
 def test_a_kernel_that_does_not_store_what_it_adds_differs(monkeypatch):
     monkeypatch.setattr(
-        fused, "race", lambda runs, clock: dict.fromkeys(runs, 1.0) | {"branches": 0.5}
+        fused, "median_times", lambda runs, clock: dict.fromkeys(runs, 1.0) | {"branches": 0.5}
     )
 
     def without_writes(*operands):
@@ -355,7 +355,9 @@ def test_on_a_gpu_every_kernel_is_tried_and_agrees(monkeypatch, kernels, caplog)
     assert not model.kernels.fused
     monkeypatch.delenv(SETTING)
     tried = []
-    monkeypatch.setattr(fused, "race", lambda runs, clock: tried.extend(runs) or race(runs, clock))
+    monkeypatch.setattr(
+        fused, "median_times", lambda runs, clock: tried.extend(runs) or median_times(runs, clock)
+    )
     machine.choose_kernels(model)
     assert set(tried) == {TORCH, *kernels}
     assert set(model.kernels.fused) <= set(kernels)
