@@ -149,12 +149,11 @@ class Search(Task):
         plain = 2 * len(self.request.prompts) * (len(self.request.caches) + 1)
         runs = self._most_runs
         longest = (runs + plain) * self._used
-        most = f"{longest:.2g} s" if longest < 60 else f"{longest / 60:.2g} min"
         self.state = "estimated"
         self.message = (
-            f"A run of plain decoding takes {self._used:.2g} s. The search makes at most {runs} "
-            f"runs of settings and times plain decoding beside them: about {most} if no "
-            "setting is faster than plain decoding"
+            f"A run of plain decoding takes {in_words(self._used)}. The search makes at most "
+            f"{runs} runs of settings and times plain decoding beside them: about "
+            f"{in_words(longest)} if no setting is faster than plain decoding"
         )
         yield Progress("timing plain decoding", 1, 1)
 
@@ -253,6 +252,11 @@ def check_prompts(session: Runs, plain: RunSpec, prompts: Sequence[Prompt]) -> N
             session.plan(replace(plain, prompt=one.prompt))
         except ValueError as error:
             raise ValueError(f"prompts: number {number}: {error}") from None
+
+
+def in_words(seconds: float) -> str:
+    """A time in seconds, from 60 on in minutes."""
+    return f"{seconds:.2g} s" if seconds < 60 else f"{seconds / 60:.1f} min"
 
 
 def _too_many(searches: Collection[Search]) -> bool:

@@ -119,6 +119,13 @@ def test_an_estimate_times_plain_decoding_and_bounds_the_runs(served):
     assert re.search(seconds, figures["message"]), "a short search is told in seconds"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.5432, "0.54 s"), (59, "59 s"), (90, "1.5 min"), (7_530, "125.5 min")]
+)
+def test_a_long_search_is_told_in_minutes(seconds, said):
+    assert service.in_words(seconds) == said
+
+
 @pytest.mark.parametrize(("caches", "plain"), [("dual", 4), ("dual,prefix", 6)])
 def test_an_estimate_counts_plain_decoding_beside_the_settings_of_every_cache(
     served, caches, plain
