@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--random", action="store_true", help="also search at random, to compare")
     parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     parser.add_argument("--out", type=Path, help="folder for runs, advice and table")
-    add_spec_flags(parser)
+    add_spec_flags(parser, cache="methods to search, separated by commas, or all (the default)")
     return parser
 
 

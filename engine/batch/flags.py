@@ -22,13 +22,16 @@ from engine.tiny.corpus import families
 DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
 
 
-def add_spec_flags(parser: argparse.ArgumentParser) -> None:
-    """Add a flag for every field of RunSpec and every knob of every component."""
+def add_spec_flags(parser: argparse.ArgumentParser, **helps: str) -> None:
+    """Add a flag for every field of RunSpec and every knob of every component.
+
+    `helps` are the texts of fields that take other values in a command than in a run.
+    """
     for row in describe_fields(RunSpec):
         if row["name"] != "prompt":
             kind = "{true,false}" if row["type"] == "bool" else None
             flag = "--" + row["name"].replace("_", "-")
-            parser.add_argument(flag, metavar=kind, help=row["help"])
+            parser.add_argument(flag, metavar=kind, help=helps.get(row["name"], row["help"]))
     components = catalog.describe()
     for component in components["caches"] + components["unmaskers"]:
         for row in component["knobs"]:

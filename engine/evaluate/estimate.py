@@ -24,6 +24,7 @@ from engine.batch.flags import add_spec_flags, spec_from_flags
 from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.files import ASSETS
 from engine.core.tables import markdown_table, percentage
+from engine.estimate.devices import GPUS, THIS_MACHINE
 from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import gigabytes
@@ -113,7 +114,7 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _parser() -> ArgumentParser:
     parser = command_parser("estimate", __doc__)
-    add_spec_flags(parser)
+    add_spec_flags(parser, device=f"{', '.join(GPUS)} or {THIS_MACHINE}; by default h100")
     parser.set_defaults(**DEFAULTS)
     parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
     parser.add_argument("--tokens-per-forward", type=float, help="assumed, at least 1")

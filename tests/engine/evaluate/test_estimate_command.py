@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from engine.advise import __main__ as advise
 from engine.bench.models import BenchModels
 from engine.config.spec import RunSpec
 from engine.estimate import assumptions
@@ -32,6 +33,16 @@ def test_the_json_is_one_document(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["model"] == SHAPE
     assert found["flops"] == sum(found["flops_by_part"].values())
+
+
+def test_the_help_of_a_flag_names_the_values_of_its_command(capsys):
+    for command, said in (
+        (estimate, "rtx4090, rtx3090 or this; by default h100"),
+        (advise, "methods to search, separated by commas, or all"),
+    ):
+        with pytest.raises(SystemExit):
+            command.main(["--help"])
+        assert said in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
