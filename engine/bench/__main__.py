@@ -43,13 +43,7 @@ from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec
 from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
-from engine.core.command_line import (
-    command_parser,
-    failure,
-    positive,
-    refuse_flags,
-    thread_count,
-)
+from engine.core.command_line import command_parser, failure, positive, refuse_flags, thread_count
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads, usable_cores
