@@ -43,6 +43,14 @@ test("a released token is neither chosen nor held", () => {
   assert.deepEqual([one.now.position, one.held], [null, false]);
 });
 
+test("the token of a run that is no longer shown is unpinned without telling the listener", () => {
+  const [one, told] = cursor();
+  one.move({ step: 4, position: 3 }, true);
+  one.forget();
+  assert.deepEqual([one.now.step, one.now.position, one.held], [4, null, false]);
+  assert.deepEqual(told, ["move"]);
+});
+
 test("in a shorter run a token beyond its end is unpinned, and the layer is one of its own", () => {
   const [one, told] = cursor();
   one.move({ layer: 7, position: 90 }, true);

@@ -53,7 +53,11 @@ export class Cursor {
     const layer = Math.min(this.pinned.layer ?? Math.floor((last + 1) / 2), last);
     this.settle({ layer });
     this.preview = null;
-    if (this.pinned.position === null || this.pinned.position < positions) return;
+    if (this.pinned.position !== null && this.pinned.position >= positions) this.forget();
+  }
+
+  /** Unpin the token of a run that is no longer shown, without telling the listener. */
+  forget(): void {
     this.settle({ position: null });
     this.held = false;
   }

@@ -162,6 +162,12 @@ export class Inspector {
     this.tabs.mark(emptyViews(lanes));
   }
 
+  /** Forget the frames and the pinned token of a race that is no longer shown. */
+  leave(): void {
+    this.frames = {};
+    this.cursor.forget();
+  }
+
   /** Forget the documents if the run or its recording is another one. */
   refresh(version: string): void {
     const key = String(this.store.run) + "/" + version;

@@ -388,7 +388,7 @@ export class Race {
     this.transport.reset(this.store.timed);
     this.pointed = null;
     this.card.close();
-    this.inspector.frames = {}; // those of the new race are read when it is over
+    this.inspector.leave();
   }
 }
 
