@@ -37,6 +37,11 @@ test("a share that is too small for its digits is not 0 and has no exponent", ()
   assert.deepEqual(found, ["0.000001 %", "< 0.000001 %", "< 0.000001 %"]);
 });
 
+test("a negative share is written as a positive one with its sign", () => {
+  const found = [-0.5, -0.0123, -0.99999].map((share) => percent(share));
+  assert.deepEqual([...found, percent(-0.8333, 1)], ["-50 %", "-1.2 %", "-99.9 %", "-83.3 %"]);
+});
+
 test("what is rounded up to the next form is in that form", () => {
   assert.deepEqual([9.94, 9.97, 999.4, 999.7].map(duration), [
     "9.9 ms",

@@ -51,12 +51,13 @@ export function plural(count: number, noun: string): string {
  */
 export function percent(share: number | null, digits?: number): string {
   if (share === null || !Number.isFinite(share)) return "–";
+  if (share < 0) return "-" + percent(-share, digits);
   const value = 100 * share;
   if (digits !== undefined) {
     return number(share < 1 ? Math.min(value, 100 - 10 ** -digits) : value, digits) + " %";
   }
   if (value === 0) return "0 %";
-  if (value > 0 && value < 1e-6) return "< 0.000001 %";
+  if (value < 1e-6) return "< 0.000001 %";
   if (value < 0.1) return value.toPrecision(1) + " %";
   if (value < 100 && value >= 99.5) return Math.min(value, 99.9).toFixed(1) + " %";
   return value.toFixed(value < 9.95 ? 1 : 0) + " %";
