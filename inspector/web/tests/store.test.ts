@@ -122,6 +122,13 @@ test("a refusal keeps the run and is over with the next message", () => {
   assert.equal(store.refusal, false);
 });
 
+test("the words of a refusal do not stand over the run that follows it", () => {
+  const store = raceOf(steps([0]), []);
+  store.take({ run: null, state: "failed", message: "no", lanes: {} });
+  store.take({ run: "later", state: "loading", lanes: {} });
+  assert.deepEqual([store.pending, store.refusal, store.message], [true, false, ""]);
+});
+
 test("a run is live until its last state; nothing can be asked for meanwhile", () => {
   const store = raceOf(steps([0]), []);
   assert.deepEqual([store.live, store.busy], [true, true]);

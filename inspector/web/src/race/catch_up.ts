@@ -35,8 +35,8 @@ export class CatchUp {
   }
 
   /**
-   * Take the end of a run, or of its recording, whose messages are over. The run has failed if the
-   * server does not have it.
+   * Take the end of a run, or of its recording, whose messages are over. A run that goes on as far as
+   * the page knows has failed if the server does not have it.
    */
   async end(): Promise<void> {
     const run = this.unfinished();

@@ -69,6 +69,7 @@ export class Store {
       return true;
     }
     if (this.ofEarlier(news)) return true;
+    if (this.refusal) this.message = "";
     this.refusal = false;
     if (news.reset && !this.hasLanesOf(news)) this.clear();
     if (news.reset) this.run = news.run;
@@ -94,10 +95,11 @@ export class Store {
     return { ...whole, state: this.state, wait: this.wait ?? undefined };
   }
 
-  /** The failure of the run of the last message, whose end was not told. */
+  /** The failure of the run of the last message, or of its recording, whose end was not told. */
   brokenOff(message: string): News {
     const run = this.newest;
-    return { run, state: "failed", message, reset: run !== this.run, lanes: {} };
+    const state = this.live ? "failed" : "done"; // only whole runs are recorded
+    return { run, state, message, reset: run !== this.run, lanes: {} };
   }
 
   /**
