@@ -1,5 +1,6 @@
 import { make } from "../../base/dom.ts";
 import { chance, plural } from "../../base/format.ts";
+import { headedTable } from "../../base/table.ts";
 import { quoted, type Piece } from "../../base/token_text.ts";
 import { at, type NdArray } from "../arrays.ts";
 import { MASK_AGAIN } from "../inspector_options.ts";
@@ -181,11 +182,7 @@ function tokenTable(
   step: number,
   place: number,
 ): HTMLTableElement {
-  const table = make("table", "ds-candidates");
-  const top = make("tr");
-  for (const text of ["Token", "Id", "Probability", ""]) top.append(make("th", "", text));
-  table.append(top);
-  for (const { id, piece, prob, chosen } of candidateList(data, row)) {
+  const lines = candidateList(data, row).map(({ id, piece, prob, chosen }) => {
     const line = make("tr");
     const share = make("td", "", chance(prob, 4));
     share.style.backgroundImage = `linear-gradient(90deg, var(--ds-settled) ${100 * prob}%, transparent 0)`;
@@ -197,9 +194,9 @@ function tokenTable(
       share,
       key,
     );
-    table.append(line);
-  }
-  return table;
+    return line;
+  });
+  return headedTable(["Token", "Id", "Probability", ""], lines, "ds-candidates");
 }
 
 /** A button that branches before a step, with an edit of (answer token, id) or without one. */

@@ -1,5 +1,6 @@
 import { puor, type Rgb } from "../../base/colours.ts";
 import { make } from "../../base/dom.ts";
+import { headCell, headedRow, headedTable } from "../../base/table.ts";
 import { quoted } from "../../base/token_text.ts";
 import type { ScaleLegend } from "../../figures/spec.ts";
 import { termNodes } from "../../page/glossary.ts";
@@ -15,7 +16,7 @@ import { rowsDone, tokenRows, type RowsDone, type TokenRows } from "../plans.ts"
 import { SITE_OPTIONS } from "../quantities.ts";
 import type { View } from "../view.ts";
 import { candidatesOf, type CandidateData } from "./candidates.ts";
-import { drawParting } from "./parting_layers.ts";
+import { drawParting, hideParting } from "./parting_layers.ts";
 
 const STEP_RANGE = 64;
 const SAME_COLOUR: Rgb = [200, 208, 218];
@@ -73,10 +74,13 @@ export const compare: View = {
     writeLines(panel.block("aligned", "div", "ds-room ds-wide"), [
       `The lanes above are aligned ${ALIGNED[inspector.align()]}. The replay bar changes the alignment.`,
     ]);
-    if (!sameVocabulary(a.start, b.start)) {
+    const same = sameVocabulary(a.start, b.start);
+    panel.showFigures(same ? ["compare-strip"] : []);
+    if (!same) {
       writeLines(panel.block("parting", "div", "ds-parting ds-wide"), [
         "The lanes have different vocabularies, so their tokens are not compared one by one.",
       ]);
+      hideParting(panel);
       drawTable(panel, a, b);
       return;
     }
@@ -189,18 +193,7 @@ function drawTable(panel: Panel, a: StartedLane, b: StartedLane): void {
   const key = inspector.key + store.state;
   if (node.dataset.key === key) return;
   node.dataset.key = key;
-  const table = make("table", "ds-numbers");
-  const seen = new Set<string>();
-  const rows = [...numberRows(a, b, store.timed), ...answerRows(store.summary)];
-  rows.forEach((row, i) => {
-    const line = make("tr");
-    row.forEach((text, j) => {
-      const cell = make(i && j ? "td" : "th");
-      cell.append(...(i && !j ? termNodes(text, seen) : [text]));
-      line.append(cell);
-    });
-    table.append(line);
-  });
+  const table = numbersTable([...numberRows(a, b, store.timed), ...answerRows(store.summary)]);
   const branch = branchNumberWords([a, b], Boolean(store.parent));
   const untimed = store.foreign
     ? "A lane has no times."
@@ -210,4 +203,16 @@ function drawTable(panel: Panel, a: StartedLane, b: StartedLane): void {
   node.tabIndex = 0;
   node.role = "region";
   node.ariaLabel = "Numbers of both lanes";
+}
+
+/** The table of some rows of texts: the heads of the columns, and measures that link to terms. */
+export function numbersTable([heads, ...rows]: readonly (readonly string[])[]): HTMLTableElement {
+  const seen = new Set<string>();
+  const lines = rows.map(([name, ...texts]) => {
+    const head = headCell("row");
+    head.append(...termNodes(name, seen));
+    const cells = texts.map((text) => make("td", "", text));
+    return headedRow(head, cells);
+  });
+  return headedTable(heads, lines, "ds-numbers");
 }

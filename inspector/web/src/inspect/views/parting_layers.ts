@@ -1,5 +1,6 @@
 /** The part of the view Compare about the step at which the lanes part: its probe and its layers. */
 import { make } from "../../base/dom.ts";
+import { headedTable } from "../../base/table.ts";
 import type { Lane } from "../../race/lane.ts";
 import { canRecord } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
@@ -34,10 +35,21 @@ interface Probed {
   exact: ProbedPredictions;
 }
 
+function boxOf(panel: Panel): HTMLElement {
+  return panel.block("layers", "div", "ds-parting ds-wide");
+}
+
+/** Hide what `drawParting` drew of another run: these lanes are not compared. */
+export function hideParting(panel: Panel): void {
+  const box = boxOf(panel);
+  box.hidden = true;
+  delete box.dataset.key;
+}
+
 /** Draw a key that probes the step at which the lanes part, or the layers by their error in it. */
 export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting | null): void {
   const { inspector } = panel;
-  const box = panel.block("layers", "div", "ds-parting ds-wide");
+  const box = boxOf(panel);
   const site = Number(panel.choice("site"));
   const data = lanes.map((lane) => probesOf(panel, lane));
   const parts = lanes.map((lane, i) => probedIn(panel, lane, data[i], found));
@@ -145,14 +157,9 @@ function layerTable(
   ranked: readonly LayerError[],
   step: number,
 ): HTMLElement {
-  const table = make("table", "ds-ranked");
   const name = lane.name.toUpperCase();
   const title = `Lane ${name}, step ${step + 1}: mean error (1 − cosine) of the rows in the forward`;
-  const top = make("tr");
-  for (const text of ["Rank", "Layer", ...SITE_OPTIONS.map(([, text]) => text)])
-    top.append(make("th", "", text));
-  table.append(make("caption", "", title), top);
-  ranked.forEach(({ layer, means }, rank) => {
+  const lines = ranked.map(({ layer, means }, rank) => {
     const line = make("tr");
     const key = make("button", "ds-pick", String(layer + 1));
     key.type = "button";
@@ -163,8 +170,11 @@ function layerTable(
     cell.append(key);
     const errors = means.map((mean) => make("td", "", errorText(mean)));
     line.append(make("td", "", String(rank + 1)), cell, ...errors);
-    table.append(line);
+    return line;
   });
+  const heads = ["Rank", "Layer", ...SITE_OPTIONS.map(([, text]) => text)];
+  const table = headedTable(heads, lines, "ds-ranked");
+  table.prepend(make("caption", "", title));
   const box = make("div", "ds-scroll ds-ranking");
   box.tabIndex = 0;
   box.role = "region";
