@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { at } from "../src/inspect/arrays.ts";
+import { CellMap } from "../src/inspect/cell_map.ts";
 import { rowAges } from "../src/inspect/replay_slices/plans.ts";
 import { matrixOf, pairIndex } from "../src/inspect/replay_slices/similarity.ts";
 import { singleRows } from "../src/inspect/plans.ts";
@@ -61,14 +62,28 @@ test("the ages of rows count from the step that recomputed them", () => {
   );
 });
 
+/** Verdicts on four tokens in three steps, so many of which are joined on both axes. */
+function verdicts(shape: number[], factor: number, codes: readonly number[]): CellMap {
+  const axis = (to: number): object => ({ from: 0, to, factor });
+  const facts = { rows: axis(3), columns: axis(4), by: factor > 1 ? "minimum" : "none" };
+  return new CellMap({ arrays: { cells: bytes(shape, codes) }, facts });
+}
+
 test("verdicts tell tokens that were known before from those that were not drafted", () => {
   // Position 2 is committed in step 1, 3 was known before, 4 is committed in step 3, 5 never.
-  const cells = bytes([3, 4], [0, 255, 255, 255, 255, 255, 1, 255, 255, 255, 255, 255]);
-  const code = (step: number, place: number): number => at(cells, step, place);
-  const found = verdictCodes(code, frame(), 4);
+  const map = verdicts([3, 4], 1, [0, 255, 255, 255, 255, 255, 1, 255, 255, 255, 255, 255]);
+  const found = verdictCodes(map, frame(), 4);
   const known = 254;
   assert.deepEqual([...found], [0, known, 255, 255, known, known, 1, 255, known, known, 255, 255]);
-  assert.equal(verdictCodes(code, frame(), 2).length, 6);
+  assert.equal(verdictCodes(map, frame(), 2).length, 6);
+});
+
+test("joined verdicts were known before only if all of their tokens were", () => {
+  // Steps 1 and 2 are joined, and each two of the four tokens. Both of the first two are known
+  // before steps 2 and 3, and the others never.
+  const found = verdictCodes(verdicts([2, 2], 2, [255, 255, 255, 255]), frame(), 4);
+  assert.deepEqual([...found.subarray(0, 8)], new Array<number>(8).fill(255));
+  assert.deepEqual([...found.subarray(8)], [254, 254, 255, 255]);
 });
 
 test("kinds are three rows as planned and three as done", () => {
@@ -85,7 +100,8 @@ test("kinds are three rows as planned and three as done", () => {
 });
 
 test("the verdicts of a map are found out once, with those that occur", () => {
-  const { used, codes, present } = verdictMap((step) => step, ["accepted", "mismatch"], frame());
+  const map = verdicts([3, 4], 1, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]);
+  const { used, codes, present } = verdictMap(map, ["accepted", "mismatch"], frame());
   assert.deepEqual([used, codes.length], [4, 12]);
   assert.deepEqual([...present].sort(), [0, 1, 2]);
 });

@@ -52,6 +52,15 @@ export class CellMap {
     return at(cells, y, Math.floor((column - columns.from) / columns.factor));
   }
 
+  /** The cells that are joined with a cell: their first row, first column and the column after. */
+  joinedWith(row: number, column: number): [row: number, from: number, to: number] {
+    if (this.coarse && !this.inside(row, column)) return this.coarse.joinedWith(row, column);
+    const first = ({ from, factor }: MapAxis, cell: number): number =>
+      cell - ((cell - from) % factor);
+    const from = first(this.columns, column);
+    return [first(this.rows, row), from, Math.min(from + this.columns.factor, this.columns.to)];
+  }
+
   /** Whether a cell stands for several. */
   joined(row: number, column: number): boolean {
     if (this.coarse && !this.inside(row, column)) return this.coarse.joined(row, column);

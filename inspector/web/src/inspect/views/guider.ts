@@ -25,7 +25,7 @@ import type {
 } from "../guided.ts";
 import { canRecord } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
-import { Ruling } from "../ruling.ts";
+import { knownBefore, Ruling } from "../ruling.ts";
 import { viewOf, type Frame } from "../view.ts";
 
 type Look = readonly [colour: Rgb, text: string, glyph: string];
@@ -108,7 +108,7 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
     if (!single) return new Ruling(facts, null, step, position);
     return new Ruling({ ...facts, code: single }, drafts, step, position);
   };
-  const found = VERDICTS.of(map, panel.inspector.key, () => verdictMap(code, about.names, frame));
+  const found = VERDICTS.of(map, panel.inspector.key, () => verdictMap(map, about.names, frame));
   const { used } = found;
   write(block(panel, "said"), guiderWords(about, frame.steps, used < wide ? used : null));
   drawVerdicts(panel, about, { ...found, map, rule });
@@ -144,9 +144,10 @@ interface VerdictMap {
 }
 
 /** The verdicts, counted once for each map: a large one has a million. */
-export function verdictMap(code: VerdictCode, names: readonly Verdict[], frame: Frame): VerdictMap {
+export function verdictMap(map: CellMap, names: readonly Verdict[], frame: Frame): VerdictMap {
+  const code: VerdictCode = (step, place) => map.at(step, place);
   const used = usedTokens(code, names, frame.steps, frame.positions - frame.prompt);
-  const codes = verdictCodes(code, frame, used);
+  const codes = verdictCodes(map, frame, used);
   return { used, codes, present: new Set(codes) };
 }
 
@@ -277,19 +278,22 @@ export function verdictCells(
   return { blocks: { ...blocks, x: { ...blocks.x, to: Math.min(blocks.x.to, used) } } };
 }
 
-/** The codes of the first answer tokens in all steps; KNOWN for one that was known before. */
-export function verdictCodes(code: VerdictCode, frame: Frame, count: number): Uint8Array {
-  const { steps } = frame;
-  const out = new Uint8Array(steps * count);
-  for (let x = 0; x < count; x++) {
-    const position = frame.prompt + x;
-    const revealed = frame.revealed.values[position];
-    const last = frame.before.values[position] ? -1 : revealed < 0 ? steps : revealed;
-    for (let y = 0; y < steps; y++) {
-      const found = code(y, x);
-      out[y * count + x] = found === NO_DATA && y > last ? KNOWN : found;
+/**
+ * The codes of the first answer tokens in all steps; KNOWN for one that was known before, as were
+ * all that are joined with it.
+ */
+export function verdictCodes(map: CellMap, frame: Frame, count: number): Uint8Array {
+  const out = new Uint8Array(frame.steps * count);
+  const known = (step: number, place: number): boolean => {
+    const [row, from, to] = map.joinedWith(step, place);
+    for (let x = from; x < to; x++) if (!knownBefore(frame, frame.prompt + x, row)) return false;
+    return true;
+  };
+  for (let y = 0, i = 0; y < frame.steps; y++)
+    for (let x = 0; x < count; x++) {
+      const found = map.at(y, x);
+      out[i++] = found === NO_DATA && known(y, x) ? KNOWN : found;
     }
-  }
   return out;
 }
 
