@@ -37,3 +37,11 @@ test("what was read of a picture goes with it", () => {
     assert.equal(reading.readout.textContent, "");
   }
 });
+
+test("the picture of another run is hidden until that of this run comes", () => {
+  const figure = new Figure("figure");
+  const { note } = (figure as unknown as { waiting: { note: HTMLElement } }).waiting;
+  assert.equal(note.hidden, true);
+  figure.forget();
+  assert.deepEqual([note.hidden, note.textContent], [false, "Reading …"]);
+});

@@ -129,6 +129,7 @@ export class Figure {
   /** Forget the picture, for instance of another run, and what was read of it. */
   forget(): void {
     this.spec = null;
+    this.waiting.begin(false);
     this.say("", false);
   }
 
