@@ -41,7 +41,7 @@ SETTINGS_TERMS = (
 )  # fmt: skip
 # The id of the race that is shown, in place of the value of the listener's only input.
 SHOWN_RUN_JS = "() => document.querySelector('#ds-race .ds').dataset.run ?? ''"
-UNREAD = "The settings of the link could not be read. The defaults are shown."
+LINK_NOT_READ = "The settings of the link could not be read. The defaults are shown."
 UNPLANNED = "The server did not answer. Change a setting or load the page again."
 OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-over')); }"
 IMPORT_OVER_JS = "() => { document.dispatchEvent(new CustomEvent('driftscope-import-over')); }"
@@ -269,7 +269,7 @@ def _wire_settings(
     form = handlers.form
     planned = {"fn": handlers.plan, "inputs": form.values_copy, "outputs": [plan, run]} | RAW | FLAG
     restored = linked.then(handlers.restore, None, [race, form.values_given], **FLAG)
-    unread = messages.notice("failed", UNREAD)
+    unread = messages.notice("failed", LINK_NOT_READ)
     restored.failure(None, None, race, js=f"() => {json.dumps(unread)}", **FLAG)
     for follow in (restored.then(**form.fill_listener).then, restored.failure):
         _then_plan(follow(**form.copy_listener).then, planned)

@@ -12,7 +12,7 @@ import { points, type Advice, type SearchProgress } from "./messages.ts";
 import { settingRows, settingTable } from "./table.ts";
 import { chosenWords, requestWords, searchedWords, stateWords } from "./words.ts";
 
-const HELD = "driftscope-search"; // in the session's storage: the id of the search that is shown
+const STORAGE_KEY = "driftscope-search"; // of the session: the search that is shown
 
 /** The results of a search for settings: progress, the Pareto front, a table, and the chosen setting. */
 export class AdvicePart {
@@ -57,7 +57,7 @@ export class AdvicePart {
     if (!progress) return;
     if (progress.search && progress.search !== this.progress?.search) this.advice = null;
     this.progress = progress;
-    if (progress.search) keep(browserStorage("sessionStorage"), HELD, progress.search);
+    if (progress.search) keep(browserStorage("sessionStorage"), STORAGE_KEY, progress.search);
     this.showProgress(progress);
     if (!progress.advice) return;
     this.advice = progress.advice;

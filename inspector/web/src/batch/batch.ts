@@ -21,7 +21,7 @@ import { promptTable, runRows, settingRows, settingTable } from "./tables.ts";
 import { stateWords } from "./words.ts";
 
 const PAGE = 25; // prompts of a page of the table
-const HELD = "driftscope-batch"; // in the session's storage: the id of the batch that is shown
+const STORAGE_KEY = "driftscope-batch"; // of the session: the batch that is shown
 const REFRESH_MS = 1000;
 const NO_ANSWER = "The server did not answer, so that results may be missing. Load the page again.";
 
@@ -87,7 +87,7 @@ export class Batch {
     else if (isOver(progress.state) && !isOver(this.progress?.state ?? "")) this.forgetFailed();
     this.progress = progress;
     this.settings = progress.settings ?? this.settings;
-    if (progress.batch) keep(browserStorage("sessionStorage"), HELD, progress.batch);
+    if (progress.batch) keep(browserStorage("sessionStorage"), STORAGE_KEY, progress.batch);
     this.showProgress();
     if (progress.settings) this.showSettings();
     void this.ask();

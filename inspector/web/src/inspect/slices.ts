@@ -36,7 +36,8 @@ const BUDGET = 96_000_000;
 const AT_ONCE = 4;
 const PATIENCE_MS = 250;
 export const PAUSE_MS = 3000; // after a request that failed
-const UNREAD = "This could not be read from the server. It is asked for again in a few seconds.";
+const READ_FAILED =
+  "This could not be read from the server. It is asked for again in a few seconds.";
 
 /**
  * Slices by lane and query. `get` gives a slice that is loaded, or asks for it. The wish that came
@@ -176,7 +177,7 @@ export class Slices {
     try {
       found = await this.source({ ...this.data, lane: entry.lane }, entry.query, abort.signal);
     } catch {
-      found = { missing: UNREAD };
+      found = { missing: READ_FAILED };
       entry.again = this.now() + PAUSE_MS;
       if (!abort.signal.aborted) setTimeout(this.onCome, PAUSE_MS);
     }

@@ -6,7 +6,7 @@ import { PAUSE_MS } from "./slices.ts";
 
 type Document = Record<string, unknown>;
 
-const UNREAD = "This could not be read from the server.";
+const READ_FAILED = "This could not be read from the server.";
 
 /** Documents by lane and name that were asked for. One that could not be read is not kept. */
 export class TimedDocuments {
@@ -38,7 +38,7 @@ export class TimedDocuments {
         setTimeout(() => {
           if (this.asked === asked) this.again();
         }, PAUSE_MS);
-        return { missing: UNREAD };
+        return { missing: READ_FAILED };
       });
     asked.set(key, coming);
     void coming.then((found) => come.set(key, found));
