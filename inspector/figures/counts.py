@@ -54,13 +54,16 @@ def figure(
     hover = "step %{x}, layer %{y}: %{z:.2%} of the evaluated rows"
     first = trace.steps_before
     axes = style.FROM_ONE | {"x0": first + 1}
-    out.add_trace(style.log_heat_map(_share(above, seen), TICKS, hover, axes), 1, 1)
+    cells = _share(above, seen).astype(np.float32)
+    out.add_trace(style.log_heat_map(cells, TICKS, hover, axes), 1, 1)
     out.add_trace(style.log_colour_bar("share of the evaluated rows", TICKS), 1, 1)
     numbers = np.arange(1, layers + 1)
+    drifted = _share(above.sum(1), seen.sum(1))
     out.add_bar(
-        x=100 * _share(above.sum(1), seen.sum(1)), y=numbers, orientation="h", row=1, col=2,
+        x=100 * drifted, y=numbers, orientation="h", row=1, col=2,
         name="drifted, of the evaluated rows", marker={"color": "#0072b2"},
-        hovertemplate="layer %{y}: %{x:.2f} %<extra></extra>",
+        customdata=[style.percent(share, 2) for share in drifted.tolist()],
+        hovertemplate="layer %{y}: %{customdata}<extra></extra>",
     )  # fmt: skip
     shares = _budget(trace, layers)
     if shares is not None:
@@ -69,13 +72,14 @@ def figure(
             x=100 * shares, y=numbers, row=1, col=2, mode="lines+markers",
             name=f"budget (share of {whose}, between refreshes)",
             line={"color": "#d55e00", "dash": "dash"},
-            hovertemplate="layer %{y}: budget %{x:.2f} %<extra></extra>",
+            customdata=[style.percent(share, 2) for share in shares.tolist()],
+            hovertemplate="layer %{y}: budget %{customdata}<extra></extra>",
         )  # fmt: skip
     out.update_xaxes(style.rightwards("step", steps, first), row=1, col=1)
     out.update_xaxes({"title": {"text": "% of rows"}, "rangemode": "tozero"}, row=1, col=2)
     out.update_yaxes(style.downwards("layer", layers) | {"title": None})
     out.update_yaxes(title={"text": "layer"}, row=1, col=1)
-    whose = "Answer rows" if rows == "answer" else "Rows"
+    whose = "Rows in the answer" if rows == "answer" else "Rows"
     title = f"{whose} with a drift of {QUANTITY_NAMES[quantity]} above {threshold:g}"
     return style.finish(out, trace, title, min(max(260 + 22 * layers, 380), 900))
 
@@ -107,7 +111,7 @@ def counts(
 
 
 def _share(above: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    return np.where(seen > 0, above / np.maximum(seen, 1), np.nan).astype(np.float32)
+    return np.where(seen > 0, above / np.maximum(seen, 1), np.nan)
 
 
 def _budget(trace: Trace, layers: int) -> np.ndarray | None:

@@ -71,7 +71,8 @@ def figure(trace: Trace, *, quantity: str = "mean") -> go.Figure:
         x=np.arange(steps) + first + 1, y=running, row=3, col=1, mode="lines",
         name="recomputed so far",
         line={"color": "#009e73", "width": 2}, showlegend=False,
-        hovertemplate="step %{x}: %{y:.1f} % so far<extra></extra>",
+        customdata=[style.percent(part / 100, 1) for part in running.tolist()],
+        hovertemplate="step %{x}: %{customdata} so far<extra></extra>",
     )  # fmt: skip
     out.update_xaxes(style.rightwards("step", steps, first) | {"title": None})
     out.update_xaxes(title={"text": "step"}, row=3, col=1)

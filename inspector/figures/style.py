@@ -115,6 +115,16 @@ def colour_bar(
     }  # fmt: skip
 
 
+def percent(share: float, digits: int) -> str:
+    """A share of 1 as text; it reads as 0 or 100 % only if it is."""
+    value, least = 100 * share, 10.0**-digits
+    if 0 < value < least / 2:
+        return f"below {least:.{digits}f} %"
+    if 100 - least / 2 <= value < 100:
+        return f"above {100 - least:.{digits}f} %"
+    return f"{value:.{digits}f} %"
+
+
 def category_maps(
     codes: np.ndarray,
     looks: Mapping[int, Look],

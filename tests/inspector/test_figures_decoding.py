@@ -51,6 +51,16 @@ def test_a_share_of_rows_reads_as_all_or_none_only_if_it_is():
     assert end_texts(counts.figure(dual()).data[0], MAX_POSITIONS) == ["0.01%", "99.99%"]
 
 
+def test_the_hover_texts_of_sums_read_as_all_or_none_only_if_they_are():
+    shares = (0, 1e-5, 0.5, 0.9999999, 1)
+    texts = ["0.00 %", "below 0.01 %", "50.00 %", "above 99.99 %", "100.00 %"]
+    assert [style.percent(share, 2) for share in shares] == texts
+    line = named(schedule.figure(dual()), "recomputed so far")
+    assert line.customdata[0] == style.percent(line.y[0] / 100, 1) == "100.0 %"
+    bars = named(counts.figure(dual()), "drifted, of the evaluated rows")
+    assert list(bars.customdata) == [style.percent(share / 100, 2) for share in bars.x]
+
+
 def test_the_schedule_shows_the_share_of_rows_recomputed():
     bits = dual().recompute_map()
     share = named(schedule.figure(dual(), quantity="ffn"), "share").z

@@ -169,6 +169,11 @@ def test_counts_may_be_of_the_answer_only():
         assert seen[2, 7] == (codes[prompt - shift :] != NOT_EVALUATED).sum()
 
 
+def test_counts_of_the_answer_are_named_as_on_the_page():
+    title = counts.figure(dual(), rows="answer").layout.title.text
+    assert title.startswith("Rows in the answer with a drift of ")
+
+
 def test_counts_are_drawn_as_shares_and_blank_where_no_row_was_evaluated():
     figure = counts.figure(dual(), threshold=0.01)
     above, seen = counts.counts(dual(), threshold=0.01)
