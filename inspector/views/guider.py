@@ -116,12 +116,13 @@ def probability_points(trace: Trace, steps: range) -> tuple[dict[str, np.ndarray
     """The drafted tokens of `steps`: `draft_step`, `draft_position`, `draft_p_f`, `draft_p_g`.
 
     `verdict` [J] is the code of each token's verdict, as in `cells` of `guider`. Beyond about
-    MAX_POINTS tokens, they are those of evenly spaced steps; the distance of these comes second.
+    MAX_POINTS tokens, they are those of every n-th step that drafts tokens; n comes second.
     """
     arrays, index = trace.arrays(), places(trace)
     inside = slice(*map(int, np.searchsorted(arrays["draft_step"], (steps.start, steps.stop))))
     every = max(-(-(inside.stop - inside.start) // MAX_POINTS), 1)
-    chosen = (arrays["draft_step"][inside] - steps.start) % every == 0
+    rank = np.unique(arrays["draft_step"][inside], return_inverse=True)[1]
+    chosen = rank % every == 0
     names = ("draft_step", "draft_position", "draft_p_f", "draft_p_g")
     found = {name: arrays[name][inside][chosen] for name in names}
     where = found["draft_step"], index[found["draft_position"]]

@@ -1,5 +1,7 @@
 """Slices: each is the part of the whole arrays that was asked for."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -209,6 +211,18 @@ def test_of_many_drafted_tokens_those_of_some_steps_are_given(trace, held, monke
     assert 0 < kept.sum() < own.sum()
     assert np.array_equal(found["draft_p_g"], held["draft_p_g"][kept])
     assert np.array_equal(found["draft_step"], held["draft_step"][kept])
+
+
+def test_steps_that_draft_nothing_are_not_among_those_that_are_left_out(held, monkeypatch):
+    steps = 2 * np.unique(held["draft_step"], return_inverse=True)[1]  # every other drafts nothing
+    count, arrays = len(steps), dict(held) | {"draft_step": steps}
+    monkeypatch.setattr(guider, "MAX_POINTS", -(-count // 2))
+    monkeypatch.setattr(guider, "places", lambda _: np.zeros(POSITIONS, int))
+    monkeypatch.setattr(guider.verdicts, "cells", lambda _: np.zeros((2 * count, 1), np.uint8))
+    sparse = SimpleNamespace(arrays=lambda: arrays)
+    found, every = guider.probability_points(sparse, range(2 * count))
+    assert every == 2
+    assert np.array_equal(found["draft_step"], steps[steps % 4 == 0])
 
 
 def test_arrays_begin_at_multiples_of_eight():
