@@ -65,7 +65,7 @@ def _commits(place: np.ndarray, ids: np.ndarray, confidence: np.ndarray) -> list
 
 def _thousandths(sure: float) -> float:
     near = round(sure * 1000)
-    return near if 0 < near < 1000 or near == sure * 1000 else round(sure * 1000, 4)
+    return near if 0 < near < 1000 or near == sure * 1000 else round(sure * 1000, 4) or sure * 1000
 
 
 def _ms(value: float) -> float:

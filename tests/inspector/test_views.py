@@ -102,9 +102,9 @@ def test_filled_tokens_have_no_confidence():
 
 
 def test_a_confidence_is_that_of_0_or_1_only_if_it_is():
-    sure = np.array([0.9996, 0.0004, 1, 0.9984], np.float32)
-    flat = timeline._commits(np.arange(4), np.full(4, 7), sure)
-    assert flat[2::3] == [999.6, 0.4, 1000, 998]
+    sure = np.array([0.9996, 0.0004, 1, 0.9984, 2.0**-30, 0], np.float32)
+    flat = timeline._commits(np.arange(6), np.full(6, 7), sure)
+    assert flat[2::3] == [999.6, 0.4, 1000, 998, 1000 * 2.0**-30, 0]
 
 
 def test_pieces_keep_broken_characters_as_bytes():
