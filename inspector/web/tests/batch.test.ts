@@ -201,6 +201,15 @@ test("a drift is drawn for the chosen quantity, with one standard deviation on b
   assert.equal(spec.words(2, 0), "Layer 2: no data");
 });
 
+test("a share of the rows reads as all of them only if it is", () => {
+  const [none, nearly] = [[[0], [0]], [[0.99996], [null]]]; // prettier-ignore
+  const above = { mean: [none, nearly], sd: [none, [[0.00001], [null]]], runs: [] };
+  const figures = new Map(aggregateFigures(aggregate({ above }), CHOICE, () => undefined));
+  const words = figures.get("batch-counts")?.words;
+  assert.equal(words?.(0, 0), "Layer 1, drift above 0.1: 99.9 % ± 0.001 % of the rows");
+  assert.equal(words(0, 1), "Layer 2, drift above 0.1: no data");
+});
+
 test("lengths are shares of the steps; those of accepted drafts stand for a guided run", () => {
   const titles = [
     aggregate({ committed: [0, 3, 1] }),

@@ -11,7 +11,8 @@ import {
   sharedSteps,
 } from "../src/inspect/differences.ts";
 import { commonSteps } from "../src/inspect/step_pairs.ts";
-import { laneCellWords } from "../src/inspect/views/drift_sides.ts";
+import type { Panel } from "../src/inspect/panel.ts";
+import { drawDriftDifference, laneCellWords } from "../src/inspect/views/drift_sides.ts";
 import { bytes } from "./inspected.ts";
 import { raceOf, steps } from "./races.ts";
 
@@ -26,6 +27,15 @@ test("drifts are compared by their ratio, and those too small for the scale are 
 test("a drift is one minus the cosine, so cosines differ the other way round", () => {
   assert.equal(cosinesApart(0.5, 0.25), 0.25);
   assert.equal(cosinesApart(NaN, 0.25), null);
+});
+
+test("lanes without a common step have no difference, which their figures say", () => {
+  const store = raceOf(steps([0]), []);
+  const said: (string | null)[] = [];
+  const figure = { wait: (reason: string | null) => said.push(reason) };
+  const panel = { inspector: { store }, bothFigure: () => figure } as unknown as Panel;
+  drawDriftDifference(panel, "v");
+  assert.deepEqual(said, new Array(2).fill("The lanes have no step in common."));
 });
 
 test("orange is more drift in B and purple less, in both scales", () => {

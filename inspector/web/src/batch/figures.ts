@@ -96,6 +96,12 @@ function plusMinus(mean: number | null, sd: number | null): string {
   return mean.toPrecision(3) + (sd === null ? "" : ` ± ${sd.toPrecision(2)}`);
 }
 
+/** The same of a share of the rows. */
+function shareOfRows(mean: number | null, sd: number | null): string {
+  if (mean === null) return "no data";
+  return `${percent(mean)}${sd === null ? "" : ` ± ${percent(sd)}`} of the rows`;
+}
+
 /** A mean as a line, and lines one standard deviation above and below it. */
 function band(
   name: string,
@@ -205,8 +211,8 @@ function countFigure(data: Aggregate, { quantity }: Choice): FigureSpec | null {
     },
     unit: "share of the rows",
     words: (x, y) => {
-      const share = plusMinus(above.mean[y][x], above.sd[y][x]);
-      return `Layer ${y + 1}, drift above ${data.thresholds[x]}: ${share} of the rows`;
+      const share = shareOfRows(above.mean[y][x], above.sd[y][x]);
+      return `Layer ${y + 1}, drift above ${data.thresholds[x]}: ${share}`;
     },
     height: Math.max(40 + 18 * data.layers, 180),
   };

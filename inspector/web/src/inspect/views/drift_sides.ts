@@ -31,7 +31,11 @@ interface Scene {
 export function drawDriftDifference(panel: Panel, quantity: string): void {
   const { lanes } = panel.inspector.store;
   const shared = { panel, quantity, ...sharedSteps(lanes.a, lanes.b) };
-  if (!shared.count) return;
+  if (!shared.count) {
+    for (const name of ["drift-steps", "drift-layers"])
+      panel.bothFigure(name + "-difference").wait("The lanes have no step in common.");
+    return;
+  }
   const steps = pairOf(panel, "drift-steps", (side, figure) =>
     driftOfLayer(side, "", quantity, figure),
   );
