@@ -35,7 +35,7 @@ test("lanes without a common step have no difference, which their figures say", 
   const figure = { wait: (reason: string | null) => said.push(reason) };
   const panel = { inspector: { store }, bothFigure: () => figure } as unknown as Panel;
   drawDriftDifference(panel, "v");
-  assert.deepEqual(said, new Array(2).fill("The lanes have no step in common."));
+  assert.deepEqual(said, new Array<string>(2).fill("The lanes have no step in common."));
 });
 
 test("orange is more drift in B and purple less, in both scales", () => {
