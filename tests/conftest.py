@@ -21,7 +21,8 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
-LONGEST = "test_new_method.py"  # one test that runs many others
+# A test of these files takes seconds: one runs many others, and the others start processes.
+LONG = ("test_new_method.py", "test_command.py", "test_shared_exam.py")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -33,15 +34,17 @@ def pytest_xdist_make_scheduler(config):
 def pytest_collection_modifyitems(config, items):
     """Repeat a browser test once after a time-out of the browser, and report that it was.
 
-    Where several processes share the files, those with many tests come first, and before them the
-    file that would leave the other processes without work if it came last.
+    Where several processes share the files, those that take long come first: the last ones would
+    leave the other processes without work. A browser test counts as ten.
     """
+    costs = Counter()
     for item in items:
-        if item.get_closest_marker("browser"):
+        in_browser = item.get_closest_marker("browser") is not None
+        costs[item.path] += 10 if in_browser else 1
+        if in_browser:
             item.add_marker(pytest.mark.flaky(reruns=1, only_rerun=["TimeoutError"]))
     if hasattr(config, "workerinput"):
-        tests = Counter(item.path for item in items)
-        items.sort(key=lambda item: (item.path.name != LONGEST, -tests[item.path]))
+        items.sort(key=lambda item: (item.path.name not in LONG, -costs[item.path]))
 
 
 def pytest_collection():

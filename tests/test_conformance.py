@@ -21,6 +21,9 @@ from tests.support.fixed_kernels import FixedKernels
 
 CASES = {case.id: case for folder in FOLDERS for case in read_cases(folder)}
 DUAL, ONE_STEP, SLIDING = "fast-dual-fixed", "free-dream-b8-1step", "guided-slide16-rel2-0.5"
+# Decoded by the command alone: other cases decode so too, with fewer rows. What it has alone, an
+# image of more crops than its rows may show, is compared in test_conformance_llada_v.py.
+LARGE = "v-capped-none-fixed"
 FAMILY_CASES = (
     DUAL,
     ONE_STEP,
@@ -32,7 +35,7 @@ FAMILY_CASES = (
 CHUNKS, SWAP = "guided-top1-c4", "guided-eos-swap-top1"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name != LARGE])
 def test_a_recorded_run_is_reproduced(name):
     outcome = compare(CASES[name])
     assert outcome.differences == []

@@ -9,6 +9,7 @@ from tests.conformance.cases import GOLDENS, Case, UnknownCaseError, read_cases
 from tests.conformance.compare import compare
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import decode
+from tests.test_conformance import LARGE
 
 CASES = {case.id: case for case in read_cases(GOLDENS / "llada-v")}
 PAD, TEXT = "v-pad-refresh8-fixed-2tok", "v-text-refresh4-factor1"
@@ -35,6 +36,13 @@ def whole():
     assert list(llada_v.image_differences(loaded)) == []
     assert list(llada_v.prompt_differences(loaded)) == []
     return loaded
+
+
+def test_an_image_of_many_crops_has_the_rows_of_the_release():
+    loaded = llada_v.LoadedCase(CASES[LARGE])
+    assert len(loaded.case.arrays["crops_small"]) == 17
+    assert list(llada_v.prompt_differences(loaded)) == []
+    assert list(llada_v.image_differences(loaded)) == []
 
 
 @pytest.mark.parametrize("array", IMAGE_ARRAYS)

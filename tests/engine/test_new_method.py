@@ -15,7 +15,7 @@ import pytest
 from tests.support.micro import ROOT
 
 COPIED = ("engine", "inspector", "tests", "app.py", "pyproject.toml", "README.md")
-IGNORED = shutil.ignore_patterns("__pycache__", "node_modules")
+IGNORED = shutil.ignore_patterns("node_modules")  # what was compiled is copied with its source
 COVERS = re.compile(r"\b(policies|full_policies|unmaskers|describe)\(\)")
 FORM = "tests/inspector/test_settings.py"
 TOKEN_CARD = "tests/browser/test_inspect_c.py"

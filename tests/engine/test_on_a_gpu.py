@@ -39,7 +39,9 @@ from tests.support.micro import (
 )
 from tests.support.traces import trace_of
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+if not torch.cuda.is_available():
+    pytest.skip("needs a CUDA device", allow_module_level=True)
+
 GPU = torch.device("cuda")
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
 RULES = [name for name, rule in unmaskers().items() if "autoregressive" not in name]

@@ -196,6 +196,7 @@ def test_every_method_stops(model, cache, unmasker):
     state, own = finished(model, spec, stops=[(stop,)])
     assert len(own) <= len(events)
     before = 24 + state.answer_length(0)
+    assert state.ids[0, before] == stop
     assert not state.masked[0, :before].any()
 
 
