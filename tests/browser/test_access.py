@@ -148,9 +148,38 @@ class Keys:
             self.page.keyboard.press(name)
 
 
-def test_a_lesson_by_keyboard_alone(app, new_page):
-    race = new_page(reduced_motion="reduce").open(app.url)
-    page, keys = race.page, Keys(race.page)
+@pytest.fixture(scope="module")
+def first(app, lasting_page):
+    """A page as it opens, on a small screen in forced colours."""
+    return lasting_page(360, 450, reduced_motion="reduce", forced_colors="active").open(app.url)
+
+
+def test_it_is_told_and_named_for_all(first):
+    page = first.page
+    assert page.evaluate("[document.documentElement.lang, document.title]") == ["en", "Driftscope"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1,h2,h3,h4')].map((e) => +e.tagName[1])"
+    )
+    assert levels[0] == 1
+    assert max(levels) == 2
+    spoken = page.locator("#ds-race [data-spoken]").inner_text()
+    assert spoken.startswith("Recorded example. Lane B is ")
+    live = page.evaluate(
+        "[...document.querySelectorAll('output')].filter((e) => e.ariaLive !== 'off').length"
+    )
+    assert live == 0, "an output is read aloud each time it changes, unless told otherwise"
+    chosen = page.locator("#ds-tabs [role=tab][aria-selected=true]").first
+    assert chosen.evaluate("e => getComputedStyle(e).backgroundColor") != page.locator(
+        "#ds-tabs [role=tab][aria-selected=false]"
+    ).first.evaluate("e => getComputedStyle(e).backgroundColor")
+
+
+def test_a_lesson_by_keyboard_alone(first):
+    page, keys = first.page, Keys(first.page)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.emulate_media(forced_colors="none")
+    first.settled()
     page.evaluate(WATCH)
     keys.to("Learn")
     page.evaluate("window.fallen = []")
@@ -232,28 +261,6 @@ def test_the_sign_of_a_difference_is_drawn_as_well_as_coloured(viewer, tmp_path)
     bring(race, {"a": lanes["b"], "b": lanes["a"]}, tmp_path)
     show(race, "compare")
     assert race.page.evaluate(EDGES, later) == [False, True]
-
-
-def test_it_is_told_and_named_for_all(app, new_page):
-    race = new_page(360, 450, reduced_motion="reduce", forced_colors="active").open(app.url)
-    page = race.page
-    assert page.evaluate("[document.documentElement.lang, document.title]") == ["en", "Driftscope"]
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    levels = page.evaluate(
-        "[...document.querySelectorAll('h1,h2,h3,h4')].map((e) => +e.tagName[1])"
-    )
-    assert levels[0] == 1
-    assert max(levels) == 2
-    spoken = page.locator("#ds-race [data-spoken]").inner_text()
-    assert spoken.startswith("Recorded example. Lane B is ")
-    live = page.evaluate(
-        "[...document.querySelectorAll('output')].filter((e) => e.ariaLive !== 'off').length"
-    )
-    assert live == 0, "an output is read aloud each time it changes, unless told otherwise"
-    chosen = page.locator("#ds-tabs [role=tab][aria-selected=true]").first
-    assert chosen.evaluate("e => getComputedStyle(e).backgroundColor") != page.locator(
-        "#ds-tabs [role=tab][aria-selected=false]"
-    ).first.evaluate("e => getComputedStyle(e).backgroundColor")
 
 
 def test_keys_held_with_alt_or_cmd_stay_the_browsers(viewer, tmp_path):

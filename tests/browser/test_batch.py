@@ -34,8 +34,8 @@ def has_focus(page, name):
     return page.locator(f"#{name}")
 
 
-def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page):
-    race = lasting_page(1440).open(app.link(gen_length="64", **{"a.steps": "64"}))
+def test_three_prompts_are_stopped_continued_and_one_is_raced(app, new_page):
+    race = new_page(1440).open(app.link(gen_length="64", **{"a.steps": "64"}))
     page = race.page
     tab(race)
     page.locator("#ds-batch-prompts textarea").fill("\n".join(PROMPTS))
@@ -76,8 +76,8 @@ def test_three_prompts_are_stopped_continued_and_one_is_raced(app, lasting_page)
     assert page.locator("#ds-prompt textarea").input_value() == PROMPTS[2]
 
 
-def test_a_refusal_is_named_and_recordings_are_summed_up(app, lasting_page):
-    race = lasting_page(1440).open(app.link(gen_length="16", block_length="8", **{"a.steps": "16"}))
+def test_a_refusal_is_named_and_recordings_are_summed_up(app, new_page):
+    race = new_page(1440).open(app.link(gen_length="16", block_length="8", **{"a.steps": "16"}))
     page = race.page
     tab(race)
     page.locator("#ds-batch-prompts textarea").fill(" ")

@@ -162,6 +162,20 @@ def test_an_import_asks_for_the_end_of_a_run_that_holds_no_keys(long):
     race.wait_state("stopped")
 
 
+def test_a_run_whose_messages_stop_has_failed_if_the_server_lacks_it(long):
+    """A handler that fails ends them, and Gradio's page says nothing to the race."""
+    race = long
+    race.pause_at(2)
+    race.page.route("**/component_server/", forget)
+    tell(race, "driftscope-over")
+    race.wait_state("failed")
+    said = "The run broke off, and the server no longer has it. Run it again."
+    race.page.locator("[data-note]", has_text=said).wait_for()
+    race.page.unroute_all()
+    race.press("stop")
+    race.wait_state("stopped")
+
+
 def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long):
     race = long
     race.press("run")
@@ -175,18 +189,5 @@ def test_during_a_run_the_page_says_what_it_decodes_and_shows_nothing_else(long)
     race.page.get_by_role("option", name="Fast-dLLM dual cache", exact=True).click()
     race.page.get_by_text("A run is going on: stop it").wait_for()
     race.wait_state("running")
-    race.press("stop")
-    race.wait_state("stopped")
-
-
-def test_a_run_whose_messages_stop_has_failed_if_the_server_lacks_it(app, new_page):
-    """A handler that fails ends them, and Gradio's page says nothing to the race."""
-    race = new_page().open(app.link(**LONG))
-    race.pause_at(2)
-    race.page.route("**/component_server/", forget)
-    tell(race, "driftscope-over")
-    race.wait_state("failed")
-    said = "The run broke off, and the server no longer has it. Run it again."
-    race.page.locator("[data-note]", has_text=said).wait_for()
     race.press("stop")
     race.wait_state("stopped")

@@ -4,8 +4,7 @@ import ast
 import shutil
 import subprocess
 import sys
-
-import pytest
+from collections import Counter
 
 from tests.support.micro import ROOT
 
@@ -24,15 +23,11 @@ def test_the_engine_has_three_modules_at_its_root():
     assert names == {"__init__.py", "__main__.py", "catalog.py"}
 
 
-def packages():
-    return sorted(
-        {path.parent for root in ("engine", "inspector") for path in (ROOT / root).rglob("*.py")}
-    )
-
-
-@pytest.mark.parametrize("package", packages(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_package_has_at_most_fourteen_modules(package):
-    assert len([path for path in package.glob("*.py") if path.name != "__init__.py"]) <= 14
+def test_a_package_has_at_most_fourteen_modules():
+    paths = (path for root in ("engine", "inspector") for path in (ROOT / root).rglob("*.py"))
+    counts = Counter(path.parent for path in paths if path.name != "__init__.py")
+    assert counts[ROOT / "engine" / "serve"] > 1
+    assert {package for package, count in counts.items() if count > 14} == set()
 
 
 def test_no_module_assigns_a_global():
