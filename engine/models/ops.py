@@ -61,7 +61,7 @@ def unit_rows(x: Tensor) -> Tensor:
 def drift_of_units(new: Tensor, old: Tensor) -> Tensor:
     """`drift` of unit vectors [B, n, width], [B, n]."""
     moved = torch.linalg.vector_norm(new - old, dim=-1).square_().mul_(0.5)
-    return F.threshold_(moved, least_drift(moved.dtype), 0.0)
+    return torch.threshold_(moved, least_drift(moved.dtype), 0.0)
 
 
 def least_drift(dtype: torch.dtype) -> float:

@@ -111,9 +111,6 @@ def spec_of(case: Case) -> RunSpec:
     )
     if method == "dkv_greedy":
         knobs |= {"quota.score": "random"}
-    steps, blocks = settings["steps"], settings["gen_length"] // settings["block_length"]
-    if method == "dllm_fast":  # which rounds the steps of a block up
-        steps = -(-steps // blocks) * blocks
     return RunSpec(
         gen_length=settings["gen_length"],
         block_length=settings["block_length"],

@@ -117,7 +117,7 @@ def read_measured(name: str, restore: Callable[[Any], dict[K, V]], most: int) ->
         if path.stat().st_size > most:
             return {}
         return restore(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+    except (OSError, ArithmeticError, ValueError, AttributeError, TypeError, RecursionError):
         return {}
 
 

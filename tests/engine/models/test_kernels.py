@@ -204,8 +204,12 @@ def test_what_another_process_keeps_during_a_measurement_stays(own_folder, monke
     assert kept == {other, *measured_classes(adapter)}
 
 
+SOME_CLASS = ShapeClass("attention", "float32", 32, (128, 8, 4))
+HUGE = json.dumps({SOME_CLASS.key: dict.fromkeys(routine_names(SOME_CLASS), 10**400)})
+
+
 @pytest.mark.parametrize(
-    "text", ["", "[]", "[" * 9999, '{"linear": {}}', '{"linear float32 32 128x256 8": 3}']
+    "text", ["", "[]", "[" * 9999, '{"linear": {}}', '{"linear float32 32 128x256 8": 3}', HUGE]
 )
 def test_a_damaged_file_is_measured_again(own_folder, monkeypatch, text):
     monkeypatch.setattr(machine, "measured", lambda shapes: {s: {TORCH: 1.0} for s in shapes})

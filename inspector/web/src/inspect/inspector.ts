@@ -162,10 +162,14 @@ export class Inspector {
     this.tabs.mark(emptyViews(lanes));
   }
 
-  /** Forget the frames and the pinned token of a race that is no longer shown. */
-  leave(): void {
+  /** Forget the frames of the lanes `before`, and their pinned token unless the prompt is the same. */
+  leave(before: Store["lanes"]): void {
     this.frames = {};
-    this.cursor.forget();
+    const { lane } = this.cursor.pinned;
+    const [old, shown] = [before, this.store.lanes].map((lanes) =>
+      String(lanes[lane].start?.prompt),
+    );
+    if (old !== shown) this.cursor.forget();
   }
 
   /** Forget the documents if the run or its recording is another one. */

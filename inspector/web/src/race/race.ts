@@ -369,7 +369,7 @@ export class Race {
     if (news.state === "starting") this.comeToLanes();
     const { lanes } = this.store;
     const whole = this.store.take(news);
-    if (this.store.lanes !== lanes) this.forget();
+    if (this.store.lanes !== lanes) this.forget(lanes);
     await this.drawNews(whole);
     const begins = LANES.some((name) => news.lanes[name]?.start);
     if (begins || !this.store.live) this.drawDetails();
@@ -384,11 +384,11 @@ export class Race {
     if (!whole) await this.catchUp.complete();
   }
 
-  private forget(): void {
+  private forget(before: Store["lanes"]): void {
     this.transport.reset(this.store.timed);
     this.pointed = null;
     this.card.close();
-    this.inspector.leave();
+    this.inspector.leave(before);
   }
 }
 
