@@ -67,16 +67,16 @@ class RunLock:
 class FairQueue:
     """Grants the lock to one RunLock at a time, in order of arrival; thread-safe."""
 
-    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(self) -> None:
         self._changed = threading.Condition()
         self._holder: RunLock | None = None
         self._waiting: list[RunLock] = []
-        self._max_waiting, self._last_pace = max_waiting, 0.0
+        self._last_pace = 0.0
 
     def check_room(self, owner: str) -> None:
         """Raise QueueFullError if no more runs may wait, or no more of a known owner."""
         waiting = [run.owner for run in list(self._waiting)]
-        if len(waiting) >= self._max_waiting:
+        if len(waiting) >= MAX_WAITING:
             raise QueueFullError(QUEUE_FULL.format(""))
         if owner and waiting.count(owner) >= MOST_OF_AN_OWNER:
             raise QueueFullError(QUEUE_FULL.format(" from your network address"))

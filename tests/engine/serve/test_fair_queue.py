@@ -178,8 +178,8 @@ def test_who_waits_for_the_models_without_a_run_needs_a_place_too(session, monke
 
 
 def test_a_full_queue_refuses_a_run_before_any_computation(checkpoint, monkeypatch):
+    monkeypatch.setattr("engine.serve.fair_queue.MAX_WAITING", 1)
     session = Session({"micro": checkpoint})
-    monkeypatch.setattr(session, "queue", FairQueue(max_waiting=1))
     first, _ = begun(session)
     second = session.run(FAST)
     assert next(second).ahead == 1
