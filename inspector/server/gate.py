@@ -77,10 +77,10 @@ class Gate:
 
     async def _checked_body(self, scope: Scope, receive: Receive) -> Receive:
         """Check a POST request's body; returns the channel from which Gradio reads it."""
-        kind = Headers(scope=scope).get("content-type", "application/json").split(";")[0].strip()
+        kind = Headers(scope=scope).get("content-type", "").split(";")[0].strip().lower()
         uploads = _is_upload(scope)
-        if uploads != (kind == "multipart/form-data"):
-            expected = "multipart/form-data" if uploads else "application/json"
+        expected = "multipart/form-data" if uploads else "application/json"
+        if kind != expected:
             raise Refused(f"Content-Type: expected {expected}", 415)
         if uploads:
             _check_length(scope, self._most_upload)
