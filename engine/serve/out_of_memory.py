@@ -13,7 +13,9 @@ from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
     InsufficientMemoryError,
     dtype_of,
+    free_bytes,
     gigabytes,
+    main_device,
     parameters,
 )
 from engine.models.loading.registry import is_embedded
@@ -38,8 +40,10 @@ def check_race(
     own = [replace(one, dtype=plan["dtype"]) for one, plan in zip(specs, plans, strict=True)]
     found = {_decoding_model(one, models): plan for one, plan in zip(own, plans, strict=True)}
     new = [plan for key, plan in found.items() if key not in held and not is_embedded(key[0])]
-    apart = len({one.device for one in specs}) > 1 or specs[0].device == AUTO
-    if apart or len(new) < 2 or any(plan["weights_bytes"] is None for plan in new):
+    devices = {one.device for one in specs}
+    if len(new) < 2 or AUTO in devices or any(plan["weights_bytes"] is None for plan in new):
+        return
+    if len({main_device(name, free_bytes()) for name in devices}) > 1:  # cuda is cuda:0 too
         return
     runs = max(plan["memory_bytes"] - plan["weights_bytes"] for plan in new)
     needed = sum(plan["weights_bytes"] for plan in new) + runs

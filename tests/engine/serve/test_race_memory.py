@@ -1,6 +1,7 @@
 """A race whose models fit one by one, but not together, is refused before one is loaded."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from engine.core.control import Control
 from engine.core.events import RunFinished
 from engine.models.loading.memory_estimate import InsufficientMemoryError
 from engine.serve.memory_budget import held_bytes
+from engine.serve.out_of_memory import check_race
 from engine.serve.session import Session
 from tests.engine.serve.test_model_pool import WEIGHTS, loaded, spec_of
 from tests.support.micro import write_checkpoint
@@ -55,6 +57,20 @@ def test_models_that_may_be_spread_over_other_places_are_not_refused(session):
     """The second one goes to the disk, as far as it does not fit."""
     race = RaceSpec(*(replace(spec, device="auto") for spec in (RACE.a, RACE.b)))
     assert reasons(session.race(race)) == ["done", "done"]
+
+
+@pytest.mark.parametrize(("other", "refused"), [("cuda:0", True), ("cuda:1", False)])
+def test_the_two_names_of_the_first_gpu_are_one_device(monkeypatch, other, refused):
+    free = {"cuda:0": 10, "cuda:1": 10, "cpu": 10}
+    monkeypatch.setattr("engine.serve.out_of_memory.free_bytes", lambda: free)
+    plan = {"dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10}
+    specs = [replace(RACE.a, device="cuda"), replace(RACE.b, device=other)]
+    models = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
+    if refused:
+        with pytest.raises(InsufficientMemoryError, match="models of both lanes"):
+            check_race(specs, [plan, plan], models)
+    else:
+        check_race(specs, [plan, plan], models)
 
 
 @pytest.mark.usefixtures("memory")
