@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakSet
 
+import gradio as gr
+
 from engine.core.control import LIFETIME_S
 from engine.core.events import Event
 from engine.trace.trace import Trace
@@ -25,6 +27,12 @@ PIECE_BYTES = 113  # measured size of the bytes of a token id in memory, beside 
 KNOWN_PROBLEMS = 2_000
 KEPT_RUNS = 63
 KEPT_VISITORS = 10_000
+# Far above the engine's limit of waiting runs: paused runs, which do not wait, count here too.
+RUN_SLOTS, SLOTS_OF_AN_ADDRESS = 152, 76
+NO_SLOT = (
+    "queue: too many runs from your network address go on or are paused; stop one of them, then "
+    "try again"
+)
 
 
 @dataclass
@@ -64,6 +72,7 @@ class RaceRecord:
         with self.lock:
             return RaceRecord(
                 expected=self.expected, state=self.state, message=self.message,
+                parent=self.parent, origin=self.origin, branches=self.branches,
                 bundled=self.bundled, traces=dict(self.traces), recorded=dict(self.recorded),
             )  # fmt: skip
 
@@ -214,7 +223,8 @@ class RunStore:
 class RunControls:
     """The controls of the runs of all visitors, made by `make`, so that all can be stopped.
 
-    The owner of a run is the network address of its visitor.
+    The owner of a run is the network address of its visitor. SLOTS_OF_AN_ADDRESS of one that is
+    known may go on or be paused, so that one visitor's leave room for others.
     """
 
     def __init__(self, make: Callable[[], Control]) -> None:
@@ -223,10 +233,16 @@ class RunControls:
         self._lock = threading.Lock()
 
     def new(self) -> Control:
-        """A control for a new run of the visitor who called this listener."""
+        """A control for a new run of the visitor who called this listener.
+
+        Raises gr.Error if their address has too many already.
+        """
         control = self._make()
-        control.owner = visitor_address()
+        control.owner = owner = visitor_address()
         with self._lock:
+            own = [one for one in self._made if owner and one.owner == owner]
+            if sum(one.state != "stopped" for one in own) >= SLOTS_OF_AN_ADDRESS:
+                raise gr.Error(NO_SLOT, print_exception=False)
             self._made.add(control)
         return control
 
@@ -278,6 +294,11 @@ class LiveRuns:
         """The id of the visitor's latest run."""
         with self._lock:
             return self._seen.get(visitor, [None])[-1]
+
+    def is_shared(self, visitor: str, run_id: str) -> bool:
+        """Whether another visitor was shown a run too."""
+        with self._lock:
+            return any(run_id in shown for who, shown in self._seen.items() if who != visitor)
 
     def leave(self, visitor: str) -> list[str]:
         """Stop the live run of a visitor who left.

@@ -26,6 +26,7 @@ from inspector.page_data import links, messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import LANES, Control, Lane, Session
 from inspector.run_store import (
+    RUN_SLOTS,
     KnownProblems,
     LiveRuns,
     RaceRecord,
@@ -36,10 +37,7 @@ from inspector.run_store import (
 from inspector.server.throttle import coalesce
 
 MAX_HZ = 2.0  # messages of a handler; a page asks for the steps in between, see `Handlers.news`
-RUNS: dict[str, Any] = {
-    "concurrency_limit": 152,
-    "concurrency_id": "runs",
-}  # far above the engine's limit of waiting runs: paused runs, which do not wait, count here too
+RUNS: dict[str, Any] = {"concurrency_limit": RUN_SLOTS, "concurrency_id": "runs"}
 MAX_ERROR_CHARS = 1_000
 BUTTONS = ("run", "pause", "step", "resume", "stop")
 ENABLED = {

@@ -103,7 +103,8 @@ class ViewService:
         except ValueError as error:
             yield handlers.refusal(request, f"Nothing to record. {error}")
             return
-        if handlers.store.is_pinned(record):
+        shared = handlers.live_runs.is_shared(who, record.run_id)
+        if shared or handlers.store.is_pinned(record):  # others read its recording
             record = record.copy()
             handlers.store.put(record)
             handlers.live_runs.show(who, record.run_id)

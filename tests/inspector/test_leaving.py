@@ -61,9 +61,20 @@ def test_a_visitor_who_leaves_a_recording_leaves_the_run_to_its_own_visitor(
     event = SimpleNamespace(run=record.run_id, level="layers")
     recording = ViewService(handlers).record(event, request_of("other"))
     next(recording)
+    next(recording)
     handlers.leave(request_of("other"))
     list(recording)
     assert handlers.store.get(record.run_id) is record
+
+
+def test_a_run_that_another_visitor_sees_too_is_recorded_as_a_copy(handlers, record, request_of):
+    """A new recording in its place would leave the other page without its views."""
+    version = record.version
+    event = SimpleNamespace(run=record.run_id, level="layers")
+    *_, (last, *_) = ViewService(handlers).record(event, request_of("other"))
+    own = handlers.store.get(json.loads(last)["run"])
+    assert (record.recorded, record.version) == ({}, version)
+    assert set(own.recorded) == {"a", "b"}
 
 
 def test_the_race_of_another_visitor_that_goes_on_is_neither_recorded_nor_dropped(

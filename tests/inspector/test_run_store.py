@@ -165,6 +165,14 @@ def test_a_snapshot_does_not_change_with_the_race(traces):
     assert kept.lock is not record.lock
 
 
+def test_a_copy_says_where_the_race_comes_from(traces):
+    own = {"parent": "p", "origin": "seed=1", "branches": ("a.3",), "bundled": "dual"}
+    made = RaceRecord(traces=dict(traces), **own)
+    copied = made.copy()
+    assert copied.run_id != made.run_id
+    assert {name: getattr(copied, name) for name in own} == own
+
+
 def test_known_problems():
     def problem(prompt, answer):
         return {"prompt": prompt, "answer": answer, "answer_tokens": 9}
