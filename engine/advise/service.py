@@ -107,11 +107,11 @@ class Search(Task):
 
         Raises ValueError if the search is running, or as `Advisor.events`.
         """
-        yield from self._part(lambda: self._search(control))
+        yield from self._part(control, lambda: self._search(control))
 
     def estimate(self, control: Control) -> Iterator[Progress]:
         """Time plain decoding of the first prompt, and say how long the search takes at most."""
-        yield from self._part(lambda: self._time(control))
+        yield from self._part(control, lambda: self._time(control))
 
     def _search(self, control: Control) -> Iterator[Progress]:
         advisor = Advisor(

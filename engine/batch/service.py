@@ -16,7 +16,6 @@ from engine.batch.runner import (
     MAX_RUNS,
     Finished,
     Recorded,
-    Stoppable,
     batch_events,
     check_runs,
     check_size,
@@ -24,6 +23,7 @@ from engine.batch.runner import (
 from engine.batch.settings import PLAIN, NamedSpec, batch_settings, named_specs, plain_decoding
 from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
+from engine.core.control import Control
 from engine.core.events import Event, RunStarted
 
 KEPT_RUNS = 40_000  # of all batches that are held
@@ -110,15 +110,15 @@ class Batch(Task):
         """Whether there are runs that are not over, or may be some that are not recorded."""
         return self.done < self.total or self._cut
 
-    def run(self, control: Stoppable, first: int | None = None) -> Iterator[Event | Finished]:
+    def run(self, control: Control, first: int | None = None) -> Iterator[Event | Finished]:
         """Run what is left, or what is left of the `first` prompts; yields events as they come.
 
         Runs that failed are tried again, after all others. Raises ValueError if the batch is
         running.
         """
-        yield from self._part(lambda: self._run(control, first))
+        yield from self._part(control, lambda: self._run(control, first))
 
-    def _run(self, control: Stoppable, first: int | None) -> Iterator[Event | Finished]:
+    def _run(self, control: Control, first: int | None) -> Iterator[Event | Finished]:
         events = batch_events(
             lambda spec: self._session.run(spec, control), self.results.settings,
             self.results.prompts, self._journal, lambda spec: {}, control, self.recordings, first,

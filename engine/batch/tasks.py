@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, ClassVar, Generic, TypeVar
 
-from engine.core.control import LIFETIME_S, StoppedError
+from engine.core.control import LIFETIME_S, Control, StoppedError
 from engine.core.events import QueueFullError, Waiting
 
 NOT_STARTED = ("new", "estimated")  # states of tasks that hold no results but an estimate
@@ -22,24 +22,25 @@ class Task:
 
     `kind` is its name in messages. `state` is `new`, `running`, `done`, `stopped` (by somebody),
     `estimated` (its time was measured), `limit` (the time is used up, or too many other runs
-    wait) or `failed`; `message` says why. Whoever knows `id` can read it. A part may compute for
-    `seconds`; None: any time.
+    wait) or `failed`; `message` says why. Whoever knows `id` can read it. `owner` is that of the
+    Control of the latest part. A part may compute for `seconds`; None: any time.
     """
 
     kind: ClassVar[str]
 
     def __init__(self, seconds: float | None = None) -> None:
         self.id = secrets.token_urlsafe(18)
-        self.state, self.message = "new", ""
+        self.state, self.message, self.owner = "new", "", ""
         self._seconds, self._used = seconds, 0.0
         self._lock = threading.Lock()
 
-    def _part(self, work: Callable[[], Iterator[E]]) -> Iterator[E]:
+    def _part(self, control: Control, work: Callable[[], Iterator[E]]) -> Iterator[E]:
         """The events of a part of the work. Raises ValueError if another part is running."""
         if not self._lock.acquire(blocking=False):
             raise ValueError(f"{self.kind}: it is running; stop it first, or wait")
         try:
             self.state, self.message, self._used = "running", "", 0.0
+            self.owner = control.owner
             yield from work()
         except QueueFullError as error:  # what was computed is kept, so it can be continued
             self.state, self.message = "limit", str(error)
@@ -82,8 +83,8 @@ class TaskStore(Generic[T]):
     """Tasks of one kind by id.
 
     Tasks are dropped if LIFETIME_S is over since they were last used, and while `too_many` says so
-    of all that are held: first those that were not started, then the ones used longest ago. Neither
-    the newest nor one that is running is dropped.
+    of all that are held: first those that were not started, then those of the owner who holds most,
+    of these the ones used longest ago. Neither the newest nor one that is running is dropped.
     """
 
     def __init__(
@@ -112,11 +113,15 @@ class TaskStore(Generic[T]):
 
     def _drop(self) -> None:
         oldest = self._clock() - LIFETIME_S
-        idle = [
-            (task.state not in NOT_STARTED, name, used)
-            for name, (task, used) in list(self._held.items())[:-1]
-            if task.state != "running"
-        ]
-        for _, name, used in sorted(idle, key=lambda one: one[0]):
-            if used < oldest or self._too_many([one for one, _ in self._held.values()]):
-                del self._held[name]
+        for task in self._idle():
+            if self._held[task.id][1] < oldest:
+                del self._held[task.id]
+        while (idle := self._idle()) and self._too_many([one for one, _ in self._held.values()]):
+            tasks = Counter(task.owner for task, _ in self._held.values())
+            rank = [(task.state in NOT_STARTED, tasks[task.owner]) for task in idle]
+            del self._held[idle[rank.index(max(rank))].id]  # of equals the one used longest ago
+
+    def _idle(self) -> list[T]:
+        """The tasks that may be dropped, the one used longest ago first."""
+        tasks = [task for task, _ in self._held.values()]
+        return [task for task in tasks[:-1] if task.state != "running"]

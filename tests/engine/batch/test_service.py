@@ -229,6 +229,18 @@ def test_batches_that_were_not_started_are_dropped_first(session, monkeypatch):
     assert [served.get(one.id) for one in (ran, *opened[1:])] == [ran, *opened[1:]]
 
 
+def test_the_batches_of_whoever_holds_most_make_room(session, monkeypatch):
+    monkeypatch.setattr(service, "KEPT_BATCHES", 3)
+    served, made = BatchService(session), {}
+    for name in ("you", "me 1", "me 2", "me 3"):
+        made[name], control = served.open({"text": "one"}, BASE, []), Control()
+        control.owner = name.partition(" ")[0]
+        list(made[name].run(control))
+    with pytest.raises(ValueError, match=r"^batch: it is no longer in memory"):
+        served.get(made.pop("me 1").id)
+    assert [served.get(batch.id) for batch in made.values()] == [*made.values()]
+
+
 def test_a_running_batch_cannot_be_run_twice(served):
     batch = served.open(TEXT, BASE, DUAL)
     events = batch.run(Control())
