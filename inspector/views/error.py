@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -119,18 +120,18 @@ def recalls(
     """
     arrays = trace.arrays()
     steps = arrays["probe_step"]
-    moved = np.concatenate(
-        [trace.cells("probe_moved", quantities=slice(i, i + 1)) for i in sites], 2
-    )
-    chosen = trace.recompute_map(np.ix_(steps, np.arange(trace.layers), np.array(sites)))
-    free = np.ones((len(steps), moved.shape[-1]), bool)
+    free = np.ones((len(steps), len(arrays["canvas"])), bool)
     if len(arrays["planned"]):
         due = arrays["planned"][steps] == KINDS.index("full")
         free = ~(trace.region_rows(steps) & due[:, :, None]).any(1)
-    out = np.full((2, *moved.shape[:3]), np.nan, np.float32)
-    for place in np.ndindex(moved.shape[:3]):
-        open_ = free[place[0]] & (moved[place] != NOT_EVALUATED)
-        out[(slice(None), *place)] = recall_at_k(moved[place][open_], chosen[place][open_])
+    out = np.full((2, len(steps), trace.layers, len(sites)), np.nan, np.float32)
+    for layer, (place, site) in product(range(trace.layers), enumerate(sites)):
+        part = slice(layer, layer + 1), slice(site, site + 1)
+        moved = trace.cells("probe_moved", layers=part[0], quantities=part[1])[:, 0, 0]
+        chosen = trace.recompute_map((steps, layer, site))
+        open_ = free & (moved != NOT_EVALUATED)
+        for probe, own in enumerate(open_):
+            out[:, probe, layer, place] = recall_at_k(moved[probe][own], chosen[probe][own])
     return out[0], out[1]
 
 

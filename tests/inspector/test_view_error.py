@@ -1,6 +1,7 @@
 """Error against exact: nan_means, predictions, recall of the selector and DARE's proxy."""
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from engine.core.events import QUANTITIES
 from inspector.views.error import bounds, error, nan_means, recall_at_k, recalls
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
+from tests.support.big_trace import make_synthetic_trace
 from tests.support.looking import recorded
 
 Q0 = QUANTITIES.index("q0")
@@ -117,6 +119,21 @@ def test_rows_that_the_clock_renews_are_no_choice(record):
     probe = arrays["probe_step"].tolist().index(12)
     moved, chosen = arrays["probe_moved"][probe, 4, 2], plan[12, 4, 2]
     assert recall[probe, 4, 2] == pytest.approx(naive_recall(moved, chosen, range(length)))
+
+
+def test_the_recall_needs_the_memory_of_one_layer_and_site():
+    trace = make_synthetic_trace(16, 32, 1200)
+    whole = recalls(trace)[0]
+    tracemalloc.start()
+    try:
+        one = recalls(trace, [2])[0]
+        recalls(trace)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(one[..., 0], whole[..., 2], equal_nan=True)
+    assert not np.isnan(whole).all()
+    assert peak < trace.arrays()["probe_moved"].nbytes / 2
 
 
 @pytest.mark.parametrize(("cache", "site"), [("dare_kv", 0), ("dual+dare_o", 2)])
