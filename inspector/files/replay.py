@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.core.events import QUANTITIES, SITES
 from engine.trace.trace import Trace
 from inspector import static_files
 from inspector.page_data import messages
@@ -86,15 +87,19 @@ def _takes_long(name: str, trace: Trace, room: int) -> bool:
 
 
 def _packed_bytes(name: str, trace: Trace) -> int:
-    """Bytes of the cells that a view packs; 0 for a view without cells of every row."""
+    """Bytes of the cells that a view packs; 0 for a view without cells of every row.
+
+    Those of a narrowed run are all packed, blank where nothing was recorded.
+    """
     arrays = trace.arrays()
-    if name == "drift":
-        return arrays["drift"].nbytes
-    if name == "queries" and len(arrays["drift"]):
-        return trace.steps * trace.layers * len(arrays["canvas"])
-    if name == "experts":
-        return arrays["expert_changes"].nbytes + arrays["probe_expert_changes"].nbytes
-    return 0
+    drifts, changes = (trace.steps * bool(len(arrays[n])) for n in ("drift", "expert_changes"))
+    planes = {  # with a cell for each layer and row
+        "drift": drifts * len(QUANTITIES),
+        "queries": drifts,
+        "experts": changes + len(arrays["probe_expert_changes"]),
+        "error": len(arrays["probe_step"]) * len(SITES),
+    }
+    return planes.get(name, 0) * trace.layers * len(arrays["canvas"])
 
 
 def _titled(name: str, lane: str) -> str:

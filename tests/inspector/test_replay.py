@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from engine.trace.schema import empty_arrays
 from inspector import static_files
-from inspector.files.replay import MOST_PACKED, _takes_long, replay_page
+from inspector.files.replay import MOST_PACKED, _packed_bytes, _takes_long, replay_page
 from inspector.page_data import messages
 from inspector.run_store import RaceRecord
 from inspector.views import registry
+from tests.support.big_trace import make_synthetic_trace, narrowed
 
 HOSTILE = (
     "</script><script>window.hit=1</script><!-- <script> -->${window.hit=2}"
@@ -115,7 +117,16 @@ def test_views_that_take_minutes_are_left_out_without_making_them(
 @pytest.mark.parametrize(("steps", "long"), [(MOST_PACKED, False), (MOST_PACKED + 1, True)])
 def test_changes_of_experts_are_left_out_if_packing_them_takes_long(steps, long):
     """Those of the steps and of the probes together, at a byte for each row."""
-    changes = {"expert_changes": steps, "probe_expert_changes": steps}
-    arrays = {name: np.zeros((count, 1, 1, 8), np.uint8) for name, count in changes.items()}
-    trace = SimpleNamespace(layers=1, arrays=lambda: arrays)
+    names = ("expert_changes", "probe_expert_changes")
+    arrays = empty_arrays() | {name: np.zeros((steps, 1, 8), np.uint8) for name in names}
+    arrays["canvas"] = np.zeros(8, np.int32)
+    trace = SimpleNamespace(layers=1, steps=steps, arrays=lambda: arrays)
     assert _takes_long("experts", trace, 16) is long
+
+
+@pytest.mark.parametrize(("view", "array"), [("drift", "drift"), ("error", "probe_error")])
+def test_the_cells_that_a_narrowed_run_left_out_are_counted_too(view, array):
+    """The view has them all, blank."""
+    narrow = narrowed(make_synthetic_trace(3, 16, 40), [1], [0], 5, slice(0, 2))
+    assert narrow.arrays()[array].nbytes < narrow.cells(array).nbytes
+    assert _packed_bytes(view, narrow) == narrow.cells(array).nbytes
