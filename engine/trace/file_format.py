@@ -36,6 +36,7 @@ IMAGE = {
     "name": str, "width": int, "height": int, "mode": str, "first": int, "rows": int, "crops": int,
     "grid": list, "map": list,
 }  # fmt: skip
+MODEL_NUMBERS = ("d_model", "n_heads", "logit_shift")  # that a what-if computes with
 FOREIGN = {"method": str, "machine": str, "timed": bool, "texts": bool, "prompt": bool}
 FOREIGN_SPEC = {
     "prompt": str, "model": str, "gen_length": int, "block_length": int, "steps": int,
@@ -133,6 +134,10 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     for name in ("spec", "model", "environment"):
         if not isinstance(meta.get(name), dict):
             raise ValueError(f"trace: meta.{name} is missing")
+    whole = all(type(meta["model"].get(name, 0)) is int for name in MODEL_NUMBERS)
+    if not whole or not isinstance(meta["model"].get("block_sizes", []), list):
+        names = ", ".join(MODEL_NUMBERS)
+        raise ValueError(f"trace: meta.model has whole numbers {names} and a list block_sizes")
     size = meta["spec"].get("block_length", 1)
     if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
         raise ValueError(f"trace: meta.spec.block_length should be 1 to {MAX_POSITIONS}")
