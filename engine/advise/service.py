@@ -190,7 +190,7 @@ class Search(Task):
 
 
 class SearchService:
-    """Searches by id, with the limits of a page; the least recently used ones are dropped.
+    """Searches by id, with the limits of a page; see `TaskStore` for which of them are dropped.
 
     `session` runs the specs; `public` applies `PUBLIC`.
     """

@@ -214,7 +214,7 @@ class Batch(Task):
 
 
 class BatchService:
-    """Batches by id, with the limits of a page; the least recently used ones are dropped.
+    """Batches by id, with the limits of a page; see `TaskStore` for which of them are dropped.
 
     `session` runs the specs; `public` applies `PUBLIC`.
     """

@@ -22,16 +22,20 @@ def address(monkeypatch):
 
 def test_the_paused_runs_of_one_address_leave_room_for_those_of_others(address):
     controls = RunControls(Control)
-    mine, others = [controls.new(), controls.new()], []
+
+    def begun(name):
+        address["address"] = name
+        return controls.new()
+
+    mine = [begun("me"), begun("me")]
     for one in mine:
         one.pause()
     with pytest.raises(gr.Error, match="from your network address"):
-        controls.new()
-    for address["address"] in ("you", "", "", ""):  # who is not known has no share
-        others.append(controls.new())
-    address["address"] = "me"
+        begun("me")
+    others = [begun(name) for name in ("you", "", "", "")]  # who is not known has no share
+    assert [one.owner for one in others] == ["you", "", "", ""]
     mine[0].stop()
-    assert controls.new().owner == "me"
+    assert begun("me").owner == "me"
     assert 2 * SLOTS_OF_AN_ADDRESS <= RUN_SLOTS
 
 
