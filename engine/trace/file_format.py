@@ -134,10 +134,7 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     for name in ("spec", "model", "environment"):
         if not isinstance(meta.get(name), dict):
             raise ValueError(f"trace: meta.{name} is missing")
-    whole = all(type(meta["model"].get(name, 0)) is int for name in MODEL_NUMBERS)
-    if not whole or not isinstance(meta["model"].get("block_sizes", []), list):
-        names = ", ".join(MODEL_NUMBERS)
-        raise ValueError(f"trace: meta.model has whole numbers {names} and a list block_sizes")
+    _check_model(meta["model"])
     size = meta["spec"].get("block_length", 1)
     if type(size) is not int or not 1 <= size <= MAX_POSITIONS:
         raise ValueError(f"trace: meta.spec.block_length should be 1 to {MAX_POSITIONS}")
@@ -157,6 +154,14 @@ def _checked_meta(meta: Any) -> dict[str, Any]:
     if "foreign" in meta:
         _check_foreign(meta["foreign"], meta["spec"])
     return meta
+
+
+def _check_model(model: dict[str, Any]) -> None:
+    """Check the types of what a what-if computes with; older files lack some of it."""
+    whole = all(type(model.get(name, 0)) is int for name in MODEL_NUMBERS)
+    if not whole or not isinstance(model.get("block_sizes", []), list):
+        names = ", ".join(MODEL_NUMBERS)
+        raise ValueError(f"trace: meta.model has whole numbers {names} and a list block_sizes")
 
 
 def _check_texts(meta: dict[str, Any]) -> None:
