@@ -15,7 +15,9 @@ import pytest
 from tests.support.micro import ROOT
 
 COPIED = ("engine", "inspector", "tests", "app.py", "pyproject.toml", "README.md")
-IGNORED = shutil.ignore_patterns("node_modules")  # what was compiled is copied with its source
+# What was compiled is copied with its source, but not while another process writes it: it then has
+# another name, and may be gone before it is copied.
+IGNORED = shutil.ignore_patterns("node_modules", "*.pyc.*")
 COVERS = re.compile(r"\b(policies|full_policies|unmaskers|describe)\(\)")
 FORM = "tests/inspector/test_settings.py"
 TOKEN_CARD = "tests/browser/test_inspect_c.py"

@@ -231,11 +231,12 @@ def test_the_norm_in_another_order_gives_other_numbers():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_torchs_norm_in_half_precision_has_float32_statistics(dtype):
+def test_the_norm_in_half_precision_has_float32_statistics(dtype):
+    """Another order of float32 roundings changes few numbers, statistics in the dtype many."""
     x, weight = drawn(2, 7, 128, dtype=dtype), drawn(128, seed=2, dtype=dtype)
     y = x.float()
     scaled = (y * (y.square().mean(-1, keepdim=True) + 1e-5).rsqrt()).to(dtype)
-    assert torch.equal(rms_norm(x, weight, 1e-5), scaled * weight)
+    assert (rms_norm(x, weight, 1e-5) != scaled * weight).float().mean() < 0.01
 
 
 class Trials:
