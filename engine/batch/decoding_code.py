@@ -25,8 +25,8 @@ MODULES = (
     "evaluate/exam.py", "serve/drift_meter.py", "serve/loaded_model.py", "tiny/corpus.py",
     "tiny/family.py", "tiny/phrases.py", "tiny/scenes.py",
 )  # fmt: skip
-# Code that decides only the time of a run, or what a batch keeps of it. A batch and an exam take
-# no images.
+# Code that decides only the time of a run, or what a batch keeps of it. Of the code of images only
+# that which makes every prompt: neither a batch nor an exam takes an image.
 OF_A_RUN = (
     "batch/outcome.py", "core/device.py", "serve/lane.py", "trace/metrics.py", "vision/prompt.py",
     "vision/run_images.py",

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from engine.batch.journal import Journal, run_key
 from engine.batch.outcome import Outcome, OutcomeBuilder
@@ -20,14 +20,6 @@ from engine.core.events import Event, QueueFullError, RunStarted, Waiting
 
 MAX_RUNS = 20_000
 Run = Callable[[RunSpec], Iterator[Event]]
-
-
-class Stoppable(Protocol):
-    """A control that says whether the batch was stopped."""
-
-    @property
-    def state(self) -> str:
-        """`stopped` after a stop."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,7 @@ def batch_events(
     prompts: Sequence[Prompt],
     journal: Journal,
     environment: Callable[[RunSpec], Mapping[str, Any]],
-    control: Stoppable | None = None,
+    control: Control | None = None,
     recordings: Recordings | None = None,
     first: int | None = None,
     last: Collection[tuple[int, int]] = (),

@@ -161,7 +161,7 @@ def _check_model(model: dict[str, Any]) -> None:
     whole = all(type(model.get(name, 0)) is int for name in MODEL_NUMBERS)
     if not whole or not isinstance(model.get("block_sizes", []), list):
         names = ", ".join(MODEL_NUMBERS)
-        raise ValueError(f"trace: meta.model has whole numbers {names} and a list block_sizes")
+        raise ValueError(f"trace: meta.model should have whole numbers {names}, a list block_sizes")
 
 
 def _check_texts(meta: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ WRONG = [{"d_model": "64"}, {"n_heads": 1.5}, {"logit_shift": None}, {"block_siz
 def test_a_number_of_the_model_of_another_type_is_refused(change):
     trace = recorded()
     data = rewritten(trace, {}, model=trace.meta["model"] | change)
-    refused(data, "trace: meta.model has whole numbers .* and a list block_sizes")
+    refused(data, "trace: meta.model should have whole numbers .*, a list block_sizes")
 
 
 @pytest.mark.parametrize("left_out", ["d_model", "n_heads", "logit_shift", "block_sizes"])
