@@ -39,8 +39,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 @lru_cache(maxsize=8)
 def _root(eps: float, dtype: torch.dtype) -> Tensor:
     """The square root of `eps`, a tensor without dimensions."""
-    with torch.inference_mode(False):  # so that it may take part in training too
-        return torch.tensor(eps**0.5, dtype=dtype)
+    return torch.tensor(eps**0.5, dtype=dtype)
 
 
 def drift(new: Tensor, old: Tensor) -> Tensor:
