@@ -18,8 +18,8 @@ OF_RUN = ("seed", "record")  # of an environment; the spec has them as well
 def run_key(spec: RunSpec, answer: str | None, environment: Mapping[str, Any]) -> str:
     """The key of a run: its spec with the prompt, the right answer, checkpoint and machine.
 
-    `environment` is that of `engine.serve.environment`. Times of two machines, numbers of threads
-    or versions are never mixed, because their keys differ.
+    `environment` is that of `engine.serve.environment`. Times of two machines, numbers of threads,
+    choices of routines or versions are never mixed, because their keys differ.
     """
     where = {name: value for name, value in environment.items() if name not in OF_RUN}
     return key_of({"spec": spec.to_dict(), "answer": answer, "environment": where})

@@ -24,7 +24,7 @@ from engine.core.progress import run_to_end
 from engine.distributed.keyed_lines import key_of
 from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
-from engine.evaluate.sharing.shared_exam import OF_MACHINE
+from engine.evaluate.sharing.shared_exam import machine_of
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
 from engine.lm_eval.options import cut, device_of, flag, most_tokens, number, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses, write_card
@@ -301,7 +301,7 @@ class DriftscopeLM(TemplateLM):
 
     def _machine(self) -> dict[str, Any]:
         where = environment.describe(self.spec, self.model.digest)
-        return {name: where[name] for name in OF_MACHINE} | {"processes": self.world_size}
+        return machine_of(where, self.world_size)
 
     def _fitted(self, context: list[int], answer: int) -> list[int]:
         """The last tokens of a context that leave room for the answer, with a warning."""

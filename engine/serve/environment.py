@@ -10,13 +10,17 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.core.device import device_name
+from engine.models.kernels.choice import SETTING, TORCH
 from engine.models.loading.memory_estimate import free_bytes, main_device
 
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
-    """Device, number format, threads, versions, seed, recorder level and checkpoint digest."""
+    """Device, number format, threads, versions, seed, recorder level and checkpoint digest.
+
+    With `kernels` if SETTING chooses torch's routines.
+    """
     main = main_device(spec.device, free_bytes())
-    return {
+    found: dict[str, Any] = {
         "device": spec.device,
         "device_name": device_name(main),
         "dtype": spec.dtype,
@@ -29,3 +33,4 @@ def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
         "record": spec.record,
         "checkpoint": checkpoint,
     }
+    return found | ({"kernels": TORCH} if os.environ.get(SETTING) == TORCH else {})

@@ -18,7 +18,7 @@ from engine.guider.model import Guider
 from engine.serve import environment
 from engine.serve.loaded_model import LoadedModel, digests_of
 
-OF_MACHINE = ("device_name", "dtype", "threads", "torch")  # of an environment
+OF_MACHINE = ("device_name", "dtype", "kernels", "threads", "torch")  # of an environment
 RATES = ("tokens_per_s", "positions_per_s", "ms_per_problem")
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,), "bool": (bool,), "int": (int,), "float": (int, float), "tuple[int, ...]": (list,)
@@ -53,6 +53,11 @@ class Sample:
         return cls(result, machine, resumed=True)
 
 
+def machine_of(where: Mapping[str, Any], processes: int) -> dict[str, Any]:
+    """What decides the time of a sample; `where` is that of `engine.serve.environment`."""
+    return {name: where[name] for name in OF_MACHINE if name in where} | {"processes": processes}
+
+
 def cut(
     model: LoadedModel | Guider, spec: RunSpec, questions: Questions, batch: int, fit: bool
 ) -> list[list[int]]:
@@ -71,12 +76,13 @@ class SharedExam:
 
     So every batch, and with it every text and count, is that of one process. With a `folder`, each
     process appends its samples to a file of its own there, and what any file there has is not
-    decoded again, whatever the number of processes was. Only the main process reads the files.
+    decoded again, whatever the number of processes was. Only the main process reads the files. The
+    same exam again, as of two rows with one spec, has samples of its own.
     """
 
     def __init__(self, processes: Processes, folder: Path | None) -> None:
         self._processes, self._lines = processes, None
-        self._exams = 0
+        self._exams: list[list[list[str]]] = []  # the keys of each
         held: dict[str, Sample] = {}
         if folder is not None:
             held = dict(_kept(folder)) if processes.is_main else held
@@ -96,7 +102,13 @@ class SharedExam:
         of_model = dict(digests_of(model, spec))
         if self._lines is not None:  # which another version may continue
             of_model["code"] = code_version(spec.cache, spec.unmasker)
-        keys = [_keys(spec, of_model, fit, [questions[i] for i in group]) for group in batches]
+        asked = [[questions[i] for i in group] for group in batches]
+        keys = [_keys(spec, of_model, fit, group) for group in asked]
+        earlier = self._exams.count(keys)
+        self._exams.append(keys)
+        if earlier:
+            of_model["repetition"] = str(earlier)
+            keys = [_keys(spec, of_model, fit, group) for group in asked]
         missing = [i for i, own in enumerate(keys) if not all(key in self._held for key in own)]
         found = {
             index: self._held[key]
@@ -104,12 +116,11 @@ class SharedExam:
             for index, key in zip(batches[i], keys[i], strict=True)
         }
         work, where = len(questions) - len(found), environment.describe(spec, model.digest)
-        machine = {name: where[name] for name in OF_MACHINE} | {"processes": self._processes.count}
-        counted, own_samples = f"exam {self._exams}", {}
-        self._exams += 1
+        machine = machine_of(where, self._processes.count)
+        counted, own_samples = f"exam {len(self._exams)}", {}
         for share in self._processes.share(len(missing)):
             group = batches[missing[share]]
-            results = evaluate(model, spec, [questions[i] for i in group], batch, fit)
+            results = evaluate(model, spec, asked[missing[share]], batch, fit)
             for index, key, result in zip(group, keys[missing[share]], results, strict=True):
                 own_samples[index] = Sample(result, machine)
                 if self._lines is not None:

@@ -9,6 +9,9 @@ from engine.batch import journal as journal_module
 from engine.batch.journal import Journal, run_key
 from engine.batch.outcome import Outcome
 from engine.config.spec import RunSpec
+from engine.evaluate.sharing.shared_exam import machine_of
+from engine.models.kernels.choice import SETTING
+from engine.serve import environment
 
 OUTCOME = Outcome("done", text="a „b“\n", ids=(4, 5), number=7, right=True, forwards=3, ms=1.5)
 WHERE = {
@@ -64,6 +67,16 @@ def test_a_key_is_of_spec_answer_checkpoint_machine_and_versions():
         *(run_key(spec, "4", WHERE | {name: "other"}) for name in WHERE if name != "record"),
     ]
     assert len({key, *others}) == len(others) + 1
+
+
+def test_times_of_measured_routines_and_of_those_of_torch_are_kept_apart(monkeypatch):
+    found = []
+    for chosen in ("torch", ""):
+        monkeypatch.setenv(SETTING, chosen)
+        found.append(environment.describe(RunSpec(), ""))
+    assert [one.get("kernels") for one in found] == ["torch", None]
+    assert run_key(RunSpec(), None, found[0]) != run_key(RunSpec(), None, found[1])
+    assert machine_of(found[0], 1) != machine_of(found[1], 1)
 
 
 def test_a_file_is_of_one_version_of_the_code_and_a_journal_in_memory_of_this_one(

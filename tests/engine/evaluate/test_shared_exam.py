@@ -124,6 +124,16 @@ def test_samples_of_another_version_of_the_code_are_decoded_again(tmp_path, monk
     assert found == [0, 0, 2]
 
 
+def test_rows_with_one_spec_have_samples_of_their_own_which_they_resume(tmp_path):
+    specs, out = tmp_path / "specs.json", tmp_path / "out"
+    specs.write_text(json.dumps([{"name": name} for name in "abc"]))
+    flags = ("--specs", str(specs), "--timed", "0", "--problems", "2")
+    first, again = (run_alone(out, *flags)["rows"] for _ in range(2))
+    assert len({key for key, _ in samples(out)}) == 6
+    assert [row["resumed"] for row in first + again] == [0] * 3 + [2] * 3
+    assert [row["tokens_per_s"] for row in again] == [row["tokens_per_s"] for row in first]
+
+
 def test_a_sample_of_another_version_is_decoded_again(capsys, tmp_path):
     result = ExamResult("5", True, 1, 1, 1, (7,), "v", 1, 1.0, 1.0, 1.0, 8)
     row = Sample(result, {}).to_dict()
