@@ -10,8 +10,9 @@ beside the method's defaults and its published presets on problems that the sear
 Every run is timed in turn with plain decoding. --out keeps every run in runs.jsonl as it ends, and
 fronts.json after each method; the same command continues from there, also with more --held-out.
 --further judges the settings of FOLDER/fronts.json that may keep enough on more held-out problems,
-which are decoded in batches and not timed, and writes fronts.json anew. `torchrun` shares these
-problems among processes. All runs are on the CPU.
+which are decoded in batches and not timed, and writes fronts.json anew; the command without
+--further writes it again without them. `torchrun` shares these problems among processes. All runs
+are on the CPU.
 --publish, of an embedded model and all methods, also writes fronts-MODEL.json, fronts-MODEL.svg and
 the section "fronts of MODEL" of README.md in assets/results.
 """
@@ -42,7 +43,7 @@ from engine.advise.request import (
 from engine.advise.search_space import ALL, grid, named_caches, searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import outcome_of
-from engine.batch.prompts import drawn_prompts
+from engine.batch.prompts import MAX_PROMPTS, drawn_prompts
 from engine.batch.settings import with_fields
 from engine.bench.suite import own_blocks
 from engine.config.spec import RunSpec
@@ -67,7 +68,8 @@ COMMAND = "python -m engine fronts"
 SHOTS = 0  # worked examples before each problem, as in the tables of accuracy
 # Answers to chained word problems have at most 83 tokens.
 LENGTHS = {"gen_length": 96, "block_length": 32, "steps": 96}
-LEAST_HELD_OUT = LEAST_PROMPTS - 2  # the other two serve the search
+# The others serve the search.
+LEAST_HELD_OUT, MOST_HELD_OUT = LEAST_PROMPTS - 2, MAX_PROMPTS - MOST_SEARCH_PROMPTS
 TESTED = 6  # most settings of a final test
 # Further problems decoded together. Batches of 8 and of 20 took longer on two cores with 8 MB of
 # cache.
@@ -86,10 +88,9 @@ def requests(args: argparse.Namespace, info: ModelInfo, family: str) -> Iterator
 
     Raises ValueError naming the flag or the cache.
     """
-    if args.held_out < LEAST_HELD_OUT:
+    if not LEAST_HELD_OUT <= args.held_out <= MOST_HELD_OUT:
         raise ValueError(
-            f"--held-out: {args.held_out} are too few problems for a final test; give at least "
-            f"{LEAST_HELD_OUT}"
+            f"--held-out: {args.held_out} is outside {LEAST_HELD_OUT} to {MOST_HELD_OUT}"
         )
     if not LEAST_CANDIDATES <= args.candidates <= MOST_CANDIDATES:
         raise ValueError(
