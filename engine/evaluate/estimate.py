@@ -55,9 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             assumptions={name: value for name, value in given.items() if value is not None},
             recorded=None if args.recorded is None else Trace.load(args.recorded),
         )
+        _check_needed(given, found)
     except (ValueError, OSError) as error:
         raise failure(error, args) from None
     print(json.dumps(found) if args.json else report(found))
+
+
+def _check_needed(given: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Raise ValueError naming the flag if an assumption was given that an estimate did not need."""
+    for name, value in given.items():
+        if value is not None and found["assumptions"][name] is None:
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag}: these settings need no such assumption; leave it out")
 
 
 def report(found: Mapping[str, Any]) -> str:

@@ -52,11 +52,20 @@ def test_the_help_of_a_flag_names_the_values_of_its_command(capsys):
         (["--device", ""], "device: "),
         (["--model", ""], "model: "),
         (["--tokens-per-forward", "0"], "tokens_per_forward: "),
+        (["--tokens-per-forward", "2"], "--tokens-per-forward: these settings need no"),
+        (["--cache", "dual", "--share", "0.5"], "--share: these settings need no"),
     ],
 )
 def test_errors_are_named(flags, message):
     with pytest.raises(SystemExit, match=f"error: .*{message}"):
         estimate.main([*SMALL, *flags])
+
+
+def test_an_assumption_that_the_settings_need_is_taken(capsys):
+    settings = ["--unmasker", "threshold", "--cache", "dare_kv"]
+    estimate.main([*SMALL, *settings, "--tokens-per-forward", "2", "--share", "0.5", "--json"])
+    found = json.loads(capsys.readouterr().out)["assumptions"]
+    assert found == {"tokens_per_forward": 2.0, "share": 0.5}
 
 
 def test_the_rates_of_this_machine_are_those_of_the_threads_of_the_flag(monkeypatch):
