@@ -88,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print_results(card, traces, found)
         if args.out:
             save_traces(traces, args.out)
+            for lane in {"a", "b"} - traces.keys():  # of an earlier card
+                (args.out / f"{lane}.npz").unlink(missing_ok=True)
     except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None
     sys.exit(bool(found))

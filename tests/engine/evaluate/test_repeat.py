@@ -33,6 +33,14 @@ def test_a_folder_stands_for_the_model_of_the_card(card, tmp_path, capsys):
     assert (tmp_path / "new" / "out" / "a.npz").is_file()
 
 
+def test_a_card_of_one_lane_leaves_no_trace_of_another_race(card, tmp_path):
+    (tmp_path / "b.npz").write_bytes(b"of another card")
+    folder = str(ROOT / "assets" / "models" / "tiny-llada")
+    with pytest.raises(SystemExit):
+        repeat.main([card, "--model", folder, "--out", str(tmp_path)])
+    assert [path.name for path in tmp_path.glob("*.npz")] == ["a.npz"]
+
+
 def test_the_result_is_printed_if_the_traces_cannot_be_written(card, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "a.npz"))
