@@ -248,21 +248,21 @@ def write_checkpoint(
     phases: list[dict[str, Any]],
     words: Tokenizer,
 ) -> None:
-    """Write tokenizer, config, bfloat16 weights and the history of the training.
+    """Write tokenizer, bfloat16 weights, the history of the training and, at last, the config.
 
+    A folder without a config is no checkpoint, so an interrupted first export is not taken for one.
     `words` is the tokenizer of the training, as `save_vocabulary` keeps it. Raises ValueError if
     the network was not trained for the family, OSError if a file cannot be written.
     """
     config = _config(shape, family, phases)
     tokenizer.write(folder, family, tokenizer.as_family(words, family))
-    for file, content in (("config.json", config), (HISTORY, phases)):
-        text = json.dumps(content, indent=2) + "\n"
-        (folder / file).write_text(text, encoding="utf-8")
     tensors = {
         name: tensor.to(torch.bfloat16).contiguous()
         for name, tensor in checkpoint_tensors(weights, shape, family).items()
     }
     write_atomically(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
+    for file, content in ((HISTORY, phases), ("config.json", config)):
+        write_atomically(folder / file, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def _config(shape: NetworkShape, family: str, phases: list[dict[str, Any]]) -> dict[str, Any]:

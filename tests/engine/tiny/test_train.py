@@ -149,6 +149,16 @@ def test_an_export_gives_the_logits_of_the_network(
     assert (info.block_size, info.block_causal) == (block, block > 0)
 
 
+def test_an_export_that_is_interrupted_leaves_no_checkpoint(trained, tmp_path, monkeypatch):
+    def full(*given, **more):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(export, "save", full)  # the weights
+    with pytest.raises(SystemExit, match="No space left"):
+        train("export", "--run", str(trained), "--folder", str(tmp_path), "--family", "llada")
+    assert not (tmp_path / "config.json").exists()
+
+
 def test_a_network_is_exported_in_the_layouts_it_was_trained_for(
     trained, shifted, trained_blocks, tmp_path
 ):
