@@ -25,6 +25,7 @@ from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
     active_parameters,
     check_fits,
+    device_key,
     dtype_of,
     free_bytes,
     main_device,
@@ -396,4 +397,4 @@ class ModelPool:
 
 
 def _key(spec: RunSpec) -> Key:
-    return spec.model, spec.dtype, spec.device
+    return spec.model, spec.dtype, device_key(spec.device)

@@ -12,6 +12,7 @@ from engine.core.device import is_out_of_memory
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
     InsufficientMemoryError,
+    device_key,
     dtype_of,
     free_bytes,
     gigabytes,
@@ -58,7 +59,7 @@ def check_race(
 def _decoding_model(spec: RunSpec, models: ModelPool) -> tuple[str, str, str]:
     """Name or folder, number format and device of the model that decodes a spec."""
     name = str(models.guiders.decoder_folder(spec)) if decodes_causally(spec) else spec.model
-    return name, spec.dtype, spec.device
+    return name, spec.dtype, device_key(spec.device)
 
 
 def out_of_memory_message(error: Exception, specs: Collection[RunSpec], models: ModelPool) -> str:
@@ -82,7 +83,9 @@ def out_of_memory_message(error: Exception, specs: Collection[RunSpec], models: 
 def remedies(spec: RunSpec, models: ModelPool) -> Iterator[str]:
     """Changes of one field that at least halve the memory of the run or of the model."""
     info = models.run_info(spec)
-    assert info is not None, "the model that decodes has been loaded"
+    if info is None:  # memory ran out while its model was fetched
+        yield "choose a smaller model"
+        return
     shorter = shorter_answer(spec, info, len(models.prompt(spec) or ()))
     yield f"lower gen_length to {shorter}" if shorter else "shorten the prompt"
     if dtype_of(spec).itemsize > dtype_of(replace(spec, dtype=NARROW_DTYPE)).itemsize:

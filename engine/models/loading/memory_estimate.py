@@ -233,6 +233,11 @@ def main_device(device: str, free: Mapping[str, int]) -> str:
     return name
 
 
+def device_key(device: str) -> str:
+    """The name of a spec's device in keys: `cuda` is the first GPU, as for `main_device`."""
+    return "cuda:0" if device == "cuda" else device
+
+
 def gigabytes(count: int) -> str:
     """Bytes as text, in GB or MB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -150,6 +150,13 @@ def test_the_shortest_run_gets_the_remedy_to_shorten_the_prompt(session):
     )
 
 
+def test_memory_that_runs_out_while_an_unknown_model_is_fetched_is_reported(tmp_path):
+    session = Session({}, Hub(tmp_path))
+    spec = replace(SPEC, model="owner/unknown")
+    said = out_of_memory_message(MemoryError(), [spec], session._models)
+    assert said.endswith("memory was freed; choose a smaller model.")
+
+
 @pytest.mark.parametrize("model", ["big", "owner/unknown"])
 def test_a_causal_run_gets_no_remedy_by_a_model_that_does_not_decode_it(tmp_path, model):
     sizes = {"big": 12, "small": 2}

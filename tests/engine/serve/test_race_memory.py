@@ -9,11 +9,12 @@ from engine.config.spec import RaceSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished
 from engine.models.loading.memory_estimate import InsufficientMemoryError
+from engine.serve import guider_pool, model_pool
 from engine.serve.memory_budget import held_bytes
 from engine.serve.out_of_memory import check_race
 from engine.serve.session import Session
 from tests.engine.serve.test_model_pool import WEIGHTS, loaded, spec_of
-from tests.support.micro import write_checkpoint
+from tests.support.micro import ROOT, write_checkpoint
 
 RACE = RaceSpec(spec_of("a"), spec_of("b"))
 
@@ -71,6 +72,21 @@ def test_the_two_names_of_the_first_gpu_are_one_device(monkeypatch, other, refus
             check_race(specs, [plan, plan], models)
     else:
         check_race(specs, [plan, plan], models)
+
+
+def test_a_model_under_both_names_of_the_first_gpu_is_needed_once(monkeypatch):
+    monkeypatch.setattr("engine.serve.out_of_memory.free_bytes", lambda: {"cuda:0": 10, "cpu": 10})
+    plan = {"dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10}
+    models = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
+    specs = [replace(RACE.a, device=name) for name in ("cuda", "cuda:0")]
+    check_race(specs, [plan, plan], models)
+
+
+@pytest.mark.parametrize("key", [model_pool._key, lambda spec: guider_pool._key(spec, ROOT)])
+def test_a_model_is_held_once_under_both_names_of_the_first_gpu(key):
+    keys = [key(replace(RACE.a, device=name)) for name in ("cuda", "cuda:0", "cuda:1", "auto")]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
 
 
 @pytest.mark.usefixtures("memory")
