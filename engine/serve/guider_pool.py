@@ -31,10 +31,12 @@ from engine.guider.model import (
 from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError, read_json
-from engine.models.loading.families import family_of
+from engine.models.loading.config import MAX_LAYERS, integer_field
+from engine.models.loading.families import embedded_guiders
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
     check_fits,
+    device_key,
     dtype_of,
     free_bytes,
     main_device,
@@ -73,21 +75,6 @@ HUB_GUIDERS: Mapping[str, GuiderSize] = MappingProxyType({  # as published, at 1
 })  # fmt: skip
 
 
-def embedded_guiders() -> dict[str, Path]:
-    """Folders of the autoregressive models under `assets/models`, by name."""
-    found = {}
-    for config in sorted((ASSETS / "models").glob("*/config.json")):
-        try:
-            fields = read_json(config)
-        except CheckpointError:
-            continue
-        named = fields.get("architectures") or [""]
-        # Some block diffusion models are named so too.
-        if str(named[0]).endswith("ForCausalLM") and family_of(fields) is None:
-            found[config.parent.name] = config.parent
-    return found
-
-
 def decodes_causally(spec: RunSpec) -> bool:
     """Whether a causal model decodes a spec, in place of its model."""
     return isinstance(make_rule(spec), Autoregressive)
@@ -118,7 +105,7 @@ class GuiderPool:
     """
 
     def __init__(self, hub: Hub | None, public: bool) -> None:
-        named = embedded_guiders(), hub, public, tuple(HUB_GUIDERS)
+        named = embedded_guiders(ASSETS), hub, public, tuple(HUB_GUIDERS)
         self._resolver = ModelResolver(*named, "guided.guider")
         self._decoders = ModelResolver(*named, DECODER)
         self._loaded: OrderedDict[tuple[Path, str, str], Guider] = OrderedDict()
@@ -355,6 +342,7 @@ class GuiderPool:
         key = folder, tokenizer, info
         if key not in self._matches:
             try:
+                _check_layers(folder)
                 self._matches[key] = GuiderMatch.from_folder(tokenizer, info, folder)
             except CheckpointError as error:
                 raise ValueError(f"guided.guider: {error}") from None
@@ -362,7 +350,7 @@ class GuiderPool:
 
 
 def _key(spec: RunSpec, folder: Path) -> tuple[Path, str, str]:
-    return folder, spec.dtype, spec.device
+    return folder, spec.dtype, device_key(spec.device)
 
 
 def _decoder_name(spec: RunSpec) -> str:
@@ -375,6 +363,7 @@ def _decoder_name(spec: RunSpec) -> str:
 def _decoder_info(folder: Path) -> ModelInfo:
     """Raises ValueError naming `autoregressive.model` if a folder has no such model."""
     try:
+        _check_layers(folder)
         config = read_config(folder)
         return causal_info(config, find_stop_ids(_tokenizer(folder), config))
     except CheckpointError as error:
@@ -395,5 +384,13 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 @cache
 def _size(folder: Path) -> GuiderSize:
+    _check_layers(folder)
     config = read_config(folder)
     return GuiderSize(count_parameters(config), cache_numbers_per_token(config))
+
+
+def _check_layers(folder: Path) -> None:
+    """CheckpointError for too many layers, before `transformers` makes a part for each of them."""
+    fields = read_json(folder / "config.json")
+    if "num_hidden_layers" in fields:
+        integer_field(fields, "num_hidden_layers", 1, MAX_LAYERS + 1)

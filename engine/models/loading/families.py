@@ -62,6 +62,21 @@ def embedded_models(assets: Path) -> dict[str, Path]:
     return dict(sorted(found.items(), key=lambda item: item[0] != RunSpec().model))
 
 
+def embedded_guiders(assets: Path) -> dict[str, Path]:
+    """Folders of the autoregressive models under `assets/models`, by name."""
+    found = {}
+    for config in sorted((assets / "models").glob("*/config.json")):
+        try:
+            fields = read_json(config)
+        except CheckpointError:
+            continue
+        named = fields.get("architectures") or [""]
+        # Some block diffusion models are named so too.
+        if str(named[0]).endswith("ForCausalLM") and family_of(fields) is None:
+            found[config.parent.name] = config.parent
+    return found
+
+
 def named_checkpoints(given: str | None, assets: Path) -> tuple[dict[str, Path], str]:
     """The checkpoint folders by name, and the name of the model that a command is given.
 

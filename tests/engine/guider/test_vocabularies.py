@@ -13,9 +13,8 @@ from engine.guider.model import GuiderReader
 from engine.guider.run_guider import GuiderMatch
 from engine.guider.verification import AcceptanceRule, Verifier
 from engine.guider.vocabularies import pair_vocabularies, same_prompt_tokens
-from engine.models.loading.families import embedded_models, read_model_info
+from engine.models.loading.families import embedded_guiders, embedded_models, read_model_info
 from engine.models.tokenizer import Tokenizer
-from engine.serve.guider_pool import embedded_guiders
 from engine.serve.model_pool import ModelPool
 from engine.tiny import tokenizer as tiny
 from engine.tiny.corpus import exam_questions
@@ -56,8 +55,9 @@ def vocabulary(tmp_path):
 
 
 def test_the_embedded_guider_is_found_and_is_no_model():
-    assert "tiny-qwen2" in embedded_guiders()
-    assert not set(embedded_guiders()) & set(embedded_models(ROOT / "assets"))
+    found = embedded_guiders(ROOT / "assets")
+    assert "tiny-qwen2" in found
+    assert not set(found) & set(embedded_models(ROOT / "assets"))
 
 
 def test_a_shared_vocabulary_is_detected(vocabulary):

@@ -1,5 +1,8 @@
 """Guiders from the Hub: fetching, loading, running, and refusals that name the knob."""
 
+import json
+import shutil
+
 import pytest
 
 from engine.config.spec import RunSpec
@@ -89,6 +92,19 @@ def test_a_folder_without_a_config_is_refused_with_its_knob(session, tmp_path):
         session.plan(guided_spec(str(tmp_path)))
     with pytest.raises(ValueError, match=r"^model: .* holds no config\.json"):
         session.plan(guided_spec("tiny-qwen2", model=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("make_spec", "knob"), [(guided_spec, "guided.guider"), (causal_spec, "autoregressive.model")]
+)
+def test_a_config_with_too_many_layers_is_refused(session, tmp_path, make_spec, knob):
+    """The library makes a part for each of them, which may take minutes."""
+    folder = shutil.copytree(QWEN, tmp_path / "deep")
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1_025}))
+    said = rf"^{knob}: config.json: num_hidden_layers is 1025; 1 to 1024 expected"
+    with pytest.raises(ValueError, match=said):
+        session.plan(make_spec(str(folder)))
 
 
 def test_memory_is_checked_before_the_weights_of_a_guider_are_fetched(session, stub, monkeypatch):
