@@ -16,6 +16,7 @@ from inspector.page_data.packing import pack_arrays
 from inspector.page_data.tokens import pieces
 from inspector.views.queries import REUSED, dare_part, layer_codes
 
+CELLS_AT_ONCE = 2**18  # whose drifts are in memory
 ATTENTION, QUERY = SITES.index("attn"), QUANTITIES.index("q0")
 
 
@@ -91,7 +92,13 @@ def predictions(trace: Trace, part: Any) -> dict[str, Any]:
 
 def mean_errors(codes: np.ndarray) -> np.ndarray:
     """Mean of the drifts of `codes` [E, ..., T] over known rows, float32 [E, ...]."""
-    return np.stack([nan_means(DRIFTS[plane]) for plane in codes])
+    rows = codes.reshape(-1, codes.shape[-1])
+    means = np.empty(len(rows), np.float32)
+    at_once = CELLS_AT_ONCE // codes.shape[-1]
+    for first in range(0, len(rows), at_once):
+        part = slice(first, first + at_once)
+        means[part] = nan_means(DRIFTS[rows[part]])
+    return means.reshape(codes.shape[:-1])
 
 
 def nan_means(values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.core.drift_codes import NOT_EVALUATED, decode
 from engine.core.events import QUANTITIES
-from inspector.views.error import bounds, error, nan_means, recall_at_k, recalls
+from inspector.views.error import bounds, error, mean_errors, nan_means, recall_at_k, recalls
 from tests.inspector.conftest import small_race
 from tests.inspector.unpacked import unpacked
 from tests.support.big_trace import make_synthetic_trace
@@ -67,6 +67,21 @@ def test_rows_without_part_are_in_no_mean():
     found = nan_means(values)
     assert found[0] == pytest.approx(0.3)
     assert np.isnan(found[1])
+
+
+def test_the_means_need_the_memory_of_few_rows():
+    codes = np.zeros((1, 64, 4, 16_384), np.uint8)
+    codes[0, 63, 3] = 9
+    tracemalloc.start()
+    try:
+        found = mean_errors(codes)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.shape == (1, 64, 4)
+    assert found[0, 63, 3] == pytest.approx(float(decode(9)))
+    assert not found.ravel()[:-1].any()
+    assert peak < 4 * codes.nbytes  # the drifts of all rows
 
 
 @pytest.mark.parametrize(
