@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -19,19 +21,21 @@ OPTIONS = ("prompt_tokens", "assumptions", "recorded")
 FIELDS = {"query", "model", "device", "tokens_per_forward"}
 MAX_QUERY_CHARS = 200_000
 AT_ONCE, WAIT_S = 2, 5.0  # requests; the longest computes for two minutes, mostly in Python
+WAITING = 30  # as many as a class asks for at once; each takes a thread that other calls need
 BUSY = "estimate: others are being computed; ask again in a minute"
 
 
 class EstimateService:
     """What the runs of a race would be elsewhere; nothing is run.
 
-    At most AT_ONCE requests are computed at the same time. One that gets no turn within WAIT_S
-    seconds is refused.
+    At most AT_ONCE requests are computed at the same time, and WAITING others wait. One beyond
+    these is refused, and so is one that gets no turn within WAIT_S seconds.
     """
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
         self._turns = threading.BoundedSemaphore(AT_ONCE)
+        self._places = threading.BoundedSemaphore(AT_ONCE + WAITING)
 
     def page(self, asked: Any) -> str:
         """The estimate of the race in a link's query, in words, as a JSON document.
@@ -80,18 +84,29 @@ class EstimateService:
             if record is None:
                 raise ValueError("recorded: this run is no longer in memory; run it again")
         found = {}
-        if not self._turns.acquire(timeout=WAIT_S):
-            raise ValueError(BUSY)
-        try:
+        with self._turn():
             for lane, spec in zip(LANES, (race.a, race.b), strict=True):
                 given = {name: options[name] for name in OPTIONS[:2] if name in options}
                 if record is not None:
                     given["recorded"] = _ended(record, lane)
                 spec = self._in_large_dtype(spec, model)
                 found[lane] = self._handlers.session.estimate(spec, model, device, **given)
-        finally:
-            self._turns.release()
         return found
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """A turn to compute; ValueError if there is none."""
+        if not self._places.acquire(blocking=False):
+            raise ValueError(BUSY)
+        try:
+            if not self._turns.acquire(timeout=WAIT_S):
+                raise ValueError(BUSY)
+            try:
+                yield
+            finally:
+                self._turns.release()
+        finally:
+            self._places.release()
 
     @staticmethod
     def _in_large_dtype(spec: RunSpec, model: Any) -> RunSpec:

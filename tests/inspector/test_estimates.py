@@ -1,6 +1,7 @@
 """Estimates that take their assumptions from a run in memory."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -41,6 +42,23 @@ def test_few_requests_are_computed_at_the_same_time(handlers, traces, monkeypatc
             ask()
         assert len(asked) == 1 + estimates.AT_ONCE
     assert set(ask()) == {"a", "b"}
+
+
+def test_few_requests_wait_for_their_turn(handlers, traces, monkeypatch):
+    """Each would hold a thread, which plans and views need."""
+    monkeypatch.setattr(estimates, "WAITING", 1)
+    service, waits = EstimateService(handlers), []
+    spec = replace(RunSpec.from_dict(traces["a"].meta["spec"]), prompt="Nuts")
+
+    def ask(*given, **more):
+        service.lanes(RaceSpec(spec, spec), SHAPE, "h100", {})
+
+    turns = SimpleNamespace(acquire=lambda timeout: not waits.append(timeout), release=list)
+    monkeypatch.setattr(service, "_turns", turns)
+    monkeypatch.setattr(handlers.session, "estimate", ask)
+    with pytest.raises(ValueError, match=r"^estimate: others are being computed"):
+        ask()
+    assert waits == [estimates.WAIT_S] * (estimates.AT_ONCE + 1)
 
 
 def test_a_run_without_the_lane_is_refused(handlers, traces):
