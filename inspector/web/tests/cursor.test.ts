@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Cursor } from "../src/inspect/cursor.ts";
+import { Inspector } from "../src/inspect/inspector.ts";
+import { laneStart, raceOf, steps } from "./races.ts";
 
 /** A cursor, and how its listener was told. */
 function cursor(): [Cursor, string[]] {
@@ -49,6 +51,24 @@ test("the token of a run that is no longer shown is unpinned without telling the
   one.forget();
   assert.deepEqual([one.now.step, one.now.position, one.held], [4, null, false]);
   assert.deepEqual(told, ["move"]);
+});
+
+test("a token stays pinned in the next run of its prompt, of which lane A starts first", () => {
+  for (const prompt of [laneStart().prompt, [1, 2, 4]]) {
+    const store = raceOf(steps([0]), steps([0]));
+    const before = store.lanes;
+    const [one] = cursor();
+    one.move({ lane: "b", position: 5 }, true);
+    const lanes = { a: { start: laneStart({ prompt }) } };
+    store.take({ run: "next", state: "running", reset: true, lanes });
+    const inspector = Object.create(Inspector.prototype, {
+      cursor: { value: one },
+      store: { value: store },
+    }) as Inspector;
+    inspector.leave(before);
+    const same = prompt[2] === 3;
+    assert.deepEqual([one.pinned.position, one.held], [same ? 5 : null, same]);
+  }
 });
 
 test("in a shorter run a token beyond its end is unpinned, and the layer is one of its own", () => {

@@ -165,11 +165,9 @@ export class Inspector {
   /** Forget the frames of the lanes `before`, and their pinned token unless the prompt is the same. */
   leave(before: Store["lanes"]): void {
     this.frames = {};
-    const { lane } = this.cursor.pinned;
-    const [old, shown] = [before, this.store.lanes].map((lanes) =>
-      String(lanes[lane].start?.prompt),
-    );
-    if (old !== shown) this.cursor.forget();
+    const first = this.store.started.at(0); // of a new run, lane B starts later
+    const same = first && String(before[first.name].start?.prompt) === String(first.start.prompt);
+    if (!same) this.cursor.forget();
   }
 
   /** Forget the documents if the run or its recording is another one. */
