@@ -17,13 +17,14 @@ class Node extends EventTarget {
 
 Object.assign(globalThis, { document: { createElement: () => new Node() }, Option: Node });
 
-/** The parts of a figure that a reader's pointing at it changes. */
+/** The title of a figure, and the part that a reader's pointing at it changes. */
 interface Reading {
+  caption: { textContent: string };
   readout: { textContent: string };
   say(text: string, aloud: boolean): void;
 }
 
-test("what was read of a picture goes with it", () => {
+test("the title of a picture and what was read of it go with it", () => {
   const leave: readonly ((figure: Figure) => void)[] = [
     (figure) => figure.forget(),
     (figure) => figure.wait("The run is gone."),
@@ -31,10 +32,11 @@ test("what was read of a picture goes with it", () => {
   for (const take of leave) {
     const figure = new Figure("figure");
     const reading = figure as unknown as Reading;
+    reading.caption.textContent = "Drift of V in layer 3";
     reading.say("Step 3: 0.25", true);
     assert.equal(reading.readout.textContent, "Step 3: 0.25");
     take(figure);
-    assert.equal(reading.readout.textContent, "");
+    assert.deepEqual([reading.caption.textContent, reading.readout.textContent], ["", ""]);
   }
 });
 

@@ -9,7 +9,11 @@ class Node extends EventTarget {
   dataset: Record<string, string> = {};
   hidden = false;
   value = "";
+  textContent = "";
   childNodes: unknown[] = [];
+  constructor(readonly tag = "") {
+    super();
+  }
   append(...nodes: unknown[]): void {
     this.childNodes.push(...nodes);
   }
@@ -18,6 +22,11 @@ class Node extends EventTarget {
   }
   setAttribute(): void {
     return;
+  }
+  querySelectorAll(selector: string): Node[] {
+    assert.equal(selector, "p[data-block]");
+    const own = this.childNodes.filter((node) => node instanceof Node);
+    return own.filter(({ tag, dataset }) => tag === "p" && "block" in dataset);
   }
   querySelector(selector: string): Node | null {
     const own = this.childNodes.filter((node) => node instanceof Node);
@@ -39,7 +48,7 @@ class Choice {
   ) {}
 }
 
-const createElement = (tag: string): Node => (tag === "select" ? new Select() : new Node());
+const createElement = (tag: string): Node => (tag === "select" ? new Select() : new Node(tag));
 Object.assign(globalThis, {
   document: { createElement },
   HTMLSelectElement: Select,
@@ -57,6 +66,26 @@ function waiting(): [panel: Panel, list: Node] {
   panel.restore([["group", "3"]]);
   return [panel, panel.controls.querySelector('[data-control="group"]') as unknown as Node];
 }
+
+test("the sentences of another run go, also if those of this run wait for data", () => {
+  const inspector = { key: "run", draw: () => undefined };
+  const said: unknown[] = [];
+  const view = { title: "", level: "off", about: "" } as View;
+  const parent = new Node() as unknown as HTMLElement;
+  const panel = new Panel(parent, "view", view, inspector as unknown as Inspector);
+  const sum = panel.block("sum", "p");
+  const keys = panel.block("keys", "div");
+  view.draw = () => said.push([sum.textContent, keys.textContent]);
+  panel.draw(undefined);
+  sum.textContent = keys.textContent = "3 rows";
+  panel.draw(undefined);
+  inspector.key = "another run";
+  panel.draw(undefined);
+  assert.deepEqual(said.slice(1), [
+    ["3 rows", "3 rows"],
+    ["", "3 rows"],
+  ]);
+});
 
 test("a choice of a link is taken as soon as the list has it", () => {
   const [panel] = waiting();

@@ -119,16 +119,15 @@ export class Figure {
    * stays while data is on its way.
    */
   wait(reason: string | null): void {
-    if (reason === null) this.waiting.begin(this.spec !== null);
-    else {
-      this.forget();
-      this.waiting.lack(reason);
-    }
+    if (reason === null) return this.waiting.begin(this.spec !== null);
+    this.forget();
+    this.waiting.lack(reason);
   }
 
-  /** Forget the picture, for instance of another run, and what was read of it. */
+  /** Forget the picture, for instance of another run, its title and what was read of it. */
   forget(): void {
     this.spec = null;
+    write(this.caption, "");
     this.waiting.begin(false);
     this.say("", false);
   }

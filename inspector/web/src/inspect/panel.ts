@@ -333,13 +333,14 @@ export class Panel {
     else cursor.hover(whole);
   }
 
-  /** A drawing begins. Pictures of another run, or of another version of it, are not kept. */
+  /** A drawing begins. Figures and sentences of another run, or version of it, are not kept. */
   private begin(): void {
     const { key } = this.inspector;
     this.lacking = 0;
     if (this.shown === key || this.shown === null) return;
     this.shown = null;
     for (const figure of Object.values(this.figures)) figure.forget();
+    for (const said of this.body.querySelectorAll("p[data-block]")) said.textContent = "";
   }
 
   /** Draw the view. */
