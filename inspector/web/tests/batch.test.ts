@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { Batch } from "../src/batch/batch.ts";
 import { agreementFigure, aggregateFigures, type Choice } from "../src/batch/figures.ts";
 import {
   byPrompt,
@@ -63,6 +64,53 @@ function progress(changes: Partial<BatchProgress> = {}): BatchProgress {
   const base = { batch: "x", state: "running", message: "", done: 1, total: 4, seconds_left: null };
   return { ...base, ...changes };
 }
+
+/** A node in a document without anything else. */
+class Node {
+  dataset: Record<string, string> = {};
+  hidden = false;
+  textContent = "";
+  children: unknown[] = [];
+  private readonly parts = new Map<string, Node>();
+  querySelector(selector: string): Node {
+    const found = this.parts.get(selector) ?? new Node();
+    this.parts.set(selector, found);
+    return found;
+  }
+  querySelectorAll(): Node[] {
+    return [];
+  }
+  append(...nodes: unknown[]): void {
+    this.children.push(...nodes);
+  }
+  replaceChildren(...nodes: unknown[]): void {
+    this.children = nodes;
+  }
+  removeAttribute(): void {
+    return;
+  }
+}
+
+test("a new batch leaves nothing of the table of the batch before", () => {
+  const document = { createElement: () => new Node(), activeElement: null };
+  Object.assign(globalThis, { document });
+  const root = new Node();
+  const prompts = root.querySelector("[data-batch-prompts]");
+  prompts.children = ["the table of the batch before"];
+  const shown = Object.assign(Object.create(Batch.prototype) as object, {
+    root,
+    component: { props: { value: JSON.stringify(progress({ done: 0 })) } },
+    progress: progress({ batch: "before" }),
+    announcer: { announce: () => undefined },
+    focus: { check: () => undefined },
+    figures: new Map(),
+    choice: { layer: 0 },
+  });
+  (shown as unknown as { take: () => void }).take();
+  assert.equal(prompts.children.length, 1);
+  assert.ok(prompts.children[0] instanceof Node);
+  assert.equal(root.querySelector("[data-batch-pages]").hidden, true);
+});
 
 test("runs are grouped by prompt, and a prompt without runs is left out", () => {
   const rows = [row({ prompt: 2, setting: 1 }), row({ prompt: 0 }), row({ prompt: 2 })];

@@ -108,6 +108,7 @@ export class Batch {
     for (const figure of this.figures.values()) figure.root.remove();
     this.figures.clear();
     this.drawAggregates();
+    this.drawTables(); // a key of the old table would race a prompt of the new batch
   }
 
   private showProgress(): void {

@@ -96,7 +96,7 @@ function plusMinus(mean: number | null, sd: number | null): string {
   return mean.toPrecision(3) + (sd === null ? "" : ` ± ${sd.toPrecision(2)}`);
 }
 
-/** The same of a share of the rows. */
+/** The mean of a share of the rows over the runs, and its standard deviation, as text. */
 function shareOfRows(mean: number | null, sd: number | null): string {
   if (mean === null) return "no data";
   return `${percent(mean)}${sd === null ? "" : ` ± ${percent(sd)}`} of the rows`;
