@@ -282,7 +282,7 @@ def guider_step(trace: Trace, fields: Fields) -> Cut:
 def guider_points(trace: Trace, fields: Fields) -> Cut:
     """Both probabilities and the verdict of each token drafted in a window of steps.
 
-    The fact `every` is the distance of the steps whose tokens are given.
+    Of many tokens, those of every n-th step that drafts are given; the fact `every` is n.
     """
     guider.check_guided(trace)
     steps = fields.window("step", trace.steps)

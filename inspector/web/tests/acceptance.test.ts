@@ -28,7 +28,7 @@ test("an end of text that the fallback committed is no accepted token", () => {
 
 test("the title of the scatter says which steps it shows", () => {
   assert.match(scatterTitle(1), /^Probability of each drafted token: /);
-  assert.match(scatterTitle(3), /^Probability of each token drafted in one step out of 3: /);
+  assert.match(scatterTitle(3), /^Probability of each token .* in one drafting step out of 3: /);
 });
 
 test("tokens per step are of the steps that draft, and not of commit calls", () => {

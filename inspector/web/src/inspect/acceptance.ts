@@ -163,9 +163,10 @@ function nearestRow(groups: readonly Points[], x: number, y: number): number {
   return row;
 }
 
-/** The title of the scatter of the tokens drafted in one step out of `every`. */
+/** The title of the scatter of the tokens of one step out of `every` that draft. */
 export function scatterTitle(every: number): string {
-  const which = every > 1 ? `each token drafted in one step out of ${every}` : "each drafted token";
+  const steps = `one drafting step out of ${every}`;
+  const which = every > 1 ? `each token drafted in ${steps}` : "each drafted token";
   return `Probability of ${which}: by the diffusion model and by the guider`;
 }
 

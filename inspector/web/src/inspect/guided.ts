@@ -97,9 +97,9 @@ export interface GuidedStep {
   guider_top_p: List;
 }
 
-/** The tokens drafted in all steps, or in evenly spaced ones, P of them. */
+/** The P tokens drafted in all steps, or in every n-th of the steps that draft tokens. */
 export interface GuidedPoints {
-  /** The distance of these steps; 1: all. */
+  /** n; 1: all. */
   every: number;
   /** [P]: step, position, both probabilities (the guider's NaN if unknown) and verdict. */
   draft_step: NdArray;
