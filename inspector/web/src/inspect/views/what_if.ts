@@ -1,5 +1,6 @@
 import { make, part, reachable, write } from "../../base/dom.ts";
 import { chance, number, plural } from "../../base/format.ts";
+import { headedTable } from "../../base/table.ts";
 import { quoted } from "../../base/token_text.ts";
 import type { Panel } from "../panel.ts";
 import { documentOf, type Query } from "../slice.ts";
@@ -181,26 +182,18 @@ function tableNodes(panel: Panel, rows: readonly WhatIfRow[], data: WhatIfData):
   const first = rows.findIndex(({ difference }) => difference === "neither");
   const shown = first < 0 ? rows : rows.slice(0, first + OTHERS);
   const drawn = rows.some((row) => chanceWords(row.chance));
-  const table = make("table", "ds-candidates");
-  table.append(
-    make("caption", "ds-hidden", "Tokens of the step, in the run and with these settings"),
-  );
-  const head = make("tr");
   const columns = ["Answer token", "Token", "Probability", "Score", "This run", "What if", ""];
   if (drawn) columns.splice(3, 0, "Drawn with");
-  for (const text of columns) head.append(cellOf("th", text));
-  table.append(head, ...shown.map((row) => lineOf(panel, row, data, drawn)));
+  const lines = shown.map((row) => lineOf(panel, row, data, drawn));
+  const table = headedTable(columns, lines, "ds-candidates");
+  table.prepend(
+    make("caption", "ds-hidden", "Tokens of the step, in the run and with these settings"),
+  );
   const left = rows.length - shown.length;
   const more = left
     ? [make("p", "ds-room", `${plural(left, "candidate")} more, committed by neither.`)]
     : [];
   return [table, ...more];
-}
-
-function cellOf(tag: "th" | "td", text: string): HTMLElement {
-  const cell = make(tag, "", text);
-  if (tag === "th") cell.setAttribute("scope", "col");
-  return cell;
 }
 
 function lineOf(panel: Panel, row: WhatIfRow, data: WhatIfData, drawn: boolean): HTMLElement {
@@ -219,6 +212,6 @@ function lineOf(panel: Panel, row: WhatIfRow, data: WhatIfData, drawn: boolean):
     data.refusal ? "" : DIFFERENCES[row.difference],
   ];
   if (drawn) cells.splice(3, 0, drawnWords(row.chance));
-  line.append(...cells.map((cell) => cellOf("td", cell)));
+  line.append(...cells.map((cell) => make("td", "", cell)));
   return line;
 }
