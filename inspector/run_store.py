@@ -223,8 +223,8 @@ class RunStore:
 class RunControls:
     """The controls of the runs of all visitors, made by `make`, so that all can be stopped.
 
-    The owner of a run is the network address of its visitor. SLOTS_OF_AN_ADDRESS of one that is
-    known may go on or be paused, so that one visitor's leave room for others.
+    The owner of a run is the network address of its visitor. At most SLOTS_OF_AN_ADDRESS runs of a
+    known address go on or are paused, which leaves room for those of other visitors.
     """
 
     def __init__(self, make: Callable[[], Control]) -> None:
@@ -240,8 +240,8 @@ class RunControls:
         control = self._make()
         control.owner = owner = visitor_address()
         with self._lock:
-            own = [one for one in self._made if owner and one.owner == owner]
-            if sum(one.state != "stopped" for one in own) >= SLOTS_OF_AN_ADDRESS:
+            held = sum(one.owner == owner and one.state != "stopped" for one in self._made)
+            if owner and held >= SLOTS_OF_AN_ADDRESS:
                 raise gr.Error(NO_SLOT, print_exception=False)
             self._made.add(control)
         return control

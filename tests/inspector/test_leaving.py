@@ -65,6 +65,7 @@ def test_a_visitor_who_leaves_a_recording_leaves_the_run_to_its_own_visitor(
     handlers.leave(request_of("other"))
     list(recording)
     assert handlers.store.get(record.run_id) is record
+    assert len(handlers.store) == 1
 
 
 def test_a_run_that_another_visitor_sees_too_is_recorded_as_a_copy(handlers, record, request_of):

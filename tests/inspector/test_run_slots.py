@@ -57,8 +57,16 @@ def test_a_run_that_fails_gives_its_place_back(
     def failing(*given, **more):
         raise OSError
 
+    made = []  # so that no run is over because nothing refers to it
+
+    def making():
+        made.append(Control())
+        return made[-1]
+
     values = form.values(small_race(session))
     monkeypatch.setattr(session, "race", failing)
+    monkeypatch.setattr(handlers, "controls", RunControls(making))
     for _ in range(3):
         *_, (last, *_) = handlers.run(request_of(), values)
         assert json.loads(last)["state"] == "failed"
+    assert [one.state for one in made] == ["stopped"] * 3
