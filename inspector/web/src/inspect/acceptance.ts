@@ -163,7 +163,7 @@ function nearestRow(groups: readonly Points[], x: number, y: number): number {
   return row;
 }
 
-/** The title of the scatter of the tokens of one step out of `every` that draft. */
+/** The title of the scatter of the tokens of one drafting step out of `every`. */
 export function scatterTitle(every: number): string {
   const steps = `one drafting step out of ${every}`;
   const which = every > 1 ? `each token drafted in ${steps}` : "each drafted token";
