@@ -49,8 +49,8 @@ def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdic
         return False, f"Token {chosen + 1} is not before the end of the text (the cell “end”)."
     when = steps[shown[chosen]] + 1
     return False, (
-        f"Token {chosen + 1} was unmasked at step {when}. Move back from the end, step by step, "
-        "and watch which cell before the end of the text becomes a mask first."
+        f"Token {chosen + 1} was unmasked at step {when} in lane A. Move back from the end, step "
+        "by step, and watch which cell of lane A before the end of the text becomes a mask first."
     )
 
 
@@ -134,7 +134,7 @@ def first_wrong(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
 
 
 def missed_row(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 6: a row that drifted as much as the recomputed rows but was not recomputed."""
+    """Lesson 6: a reused row among the n that drifted most, where n rows were recomputed."""
     trace = traces["b"]
     arrays = trace.arrays()
     step, layer, position = (pinned.get(name) for name in ("step", "layer", "position"))
@@ -159,9 +159,10 @@ def missed_row(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdi
     if renewed[position]:
         return False, text + ", but the row was recomputed."
     right = code >= bar
-    order = "at least" if right else "less than"
-    return bool(right), f"{text}, {order} the smallest of the {count} largest drifts. " + (
-        "The row was missed." if right else "Reusing the row was right."
+    among = "one" if right else "not one"
+    end = "The row was missed." if right else "Reusing the row was right."
+    return bool(right), (
+        f"{text}, {among} of the {count} largest in this layer (rows recomputed: {count}). {end}"
     )
 
 
@@ -233,7 +234,10 @@ def who_wins(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict
             "guider: after each step the diffusion model drafts the rest again."
         )
     if number(given) == len(rows):
-        return False, "That is how often the two disagree. Count where the guider prevails."
+        return False, (
+            "That is how often the two disagree. Count only where the guider's first choice is the "
+            "token of the final answer."
+        )
     return False, (
         "Put FreeCache + guider in lane B. At each first ✗ of a step, compare the guider's first "
         "choice with the token at that place in the final answer, and count those that are equal."

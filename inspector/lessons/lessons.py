@@ -80,15 +80,16 @@ class Lesson:
 LESSONS = (
     Lesson(
         "masks", "From masks to text",
-        "The order in which a diffusion language model writes: by confidence, not from left to "
-        "right.",
+        "The order in which plain decoding writes: by confidence, not from left to right.",
         5,
-        "Drag the step of this lesson, or the replay bar below, to its start, then on to its end.",
-        "Every position of the answer starts masked. Tokens do not appear from left to right: in "
-        "each block the token with the highest confidence comes first, and of equal ones the "
-        "leftmost, as in the padding after the text.",
-        "Which answer token, of those before the end of the text, was unmasked last? "
-        "Give its number.",
+        "Drag the step slider of this lesson, or the replay bar below, to its start and then to "
+        "its end.",
+        "Every position of the answer starts masked. Tokens do not appear from left to right. In "
+        "lane A each step unmasks the token of the current block with the highest confidence, and "
+        "of equal ones the leftmost, as in the padding after the text. In lane B each step unmasks "
+        "all tokens of the block whose confidence is at least 0.95, and at least one.",
+        "In lane A, which answer token before the end of the text was unmasked last? Give its "
+        "number.",
         ("plain", "threshold_95"), "scrub", "candidates", {"lane": "a", "step": 0, "layer": 0},
         "number", last_word,
     ),
@@ -103,8 +104,8 @@ LESSONS = (
         "on K and V change before it as well as after it. (In layer 1 they depend on the token of "
         "the position alone.) With causal attention, K and V of all positions before it would not "
         "change.",
-        "At step 13, layer 8: how many answer tokens before the one just unmasked drifted by more "
-        "than 0.001? The strip marks them with a dot.",
+        "At step 13, layer 8: how many answer tokens before the one just unmasked have a drift of "
+        "V above 0.001? The strip marks them with a dot.",
         ("plain", "dual"), "strip", "drift", {"lane": "a", "step": 3, "layer": 3},
         "number", kept_by_causal,
     ),
@@ -113,24 +114,27 @@ LESSONS = (
         "How little most rows change from step to step, which is what caches exploit.",
         5,
         "Move the threshold from one end to the other.",
-        "At a threshold of 0.03 only a few rows in a hundred are still counted: the values of most "
-        "rows barely change from one step to the next.",
-        "Over all steps, what percentage of the rows of layer 5 has a drift of V above 0.05?",
+        "The view counts the rows whose drift is above the threshold. At a threshold of 0.03 these "
+        "are only a few rows in a hundred: the values of most rows barely change from one step to "
+        "the next.",
+        "In lane A, over all steps, what percentage of the rows of layer 5 has a drift of V above "
+        "0.05?",
         ("plain", "dllm_25_5"), "threshold", "counts", {"lane": "a", "step": 20, "layer": 4},
         "number", drifted_share,
     ),
     Lesson(
-        "clocks", "Refresh clocks (dLLM-Cache)",
+        "clocks", "Refresh intervals (dLLM-Cache)",
         "Recomputing at fixed intervals: what it saves, and when the text changes.",
         6,
         "Put each of the four settings in lane B. For each, look at Refresh schedule, then at "
         "Compare.",
-        "The longer an interval, the fewer refreshes of its part the schedule shows. The setting "
-        "that refreshes the answer least does not change the most tokens: what is recomputed "
-        "between refreshes counts as well. The first two settings recompute the quarter of the "
-        "answer whose V changed most, the other two none of it; layer 1 is recomputed in every "
-        "step. Compare shows the share of token-layers recomputed; in the lanes, ≠ marks the "
-        "tokens that changed.",
+        "A setting has an interval for the prompt and one for the answer. The longer an interval, "
+        "the fewer refreshes of its part the schedule shows. The setting that refreshes the answer "
+        "least often does not change the most tokens: what is recomputed between refreshes matters "
+        "as well. Between refreshes, the first two settings recompute the quarter of the answer "
+        "whose V changed most, the other two none of it. Layer 1 is recomputed in every step. "
+        "Compare shows the share of token-layers recomputed; in the lanes, ≠ marks the tokens that "
+        "changed.",
         "Which setting recomputes least, among those that change no token?",
         ("plain", "dllm_25_5"), "choices", "schedule", {"lane": "b", "step": 20, "layer": 4},
         "choice", cheapest_faithful, DLLM_CHOICES,
@@ -157,8 +161,8 @@ LESSONS = (
         "proxy drifted most are recomputed, as many as the layer's budget allows. The probe, an "
         "exact forward of the same step, shows which rows really drifted. In the map, underlined "
         "cells are reused rows; their error is the drift that was missed.",
-        "Find a reused row whose attention output drifted as much as those of the recomputed rows. "
-        "Pin it at a probed step, then press Check.",
+        "Say that n rows are recomputed in a layer of a probed step. Find a reused row whose "
+        "attention output is among the n that drifted most there. Pin it, then press Check.",
         ("plain", "spa_cache"), "pin", "error", {"lane": "b", "step": 20, "layer": 4},
         "pin", missed_row,
     ),
@@ -185,9 +189,8 @@ LESSONS = (
         "mismatch (✗). Some steps commit many tokens, others one. Every committed token was "
         "proposed by the diffusion model. If the guider has another vocabulary, the two texts are "
         "compared byte by byte, and only whole tokens of the draft are accepted.",
-        "Where the two models disagree, which one prevails? In the run of FreeCache with the "
-        "guider: at how many of the steps' first mismatches is the guider's first choice the token "
-        "of the final answer?",
+        "In the run FreeCache + guider, look at the first mismatch of each step. At how many of "
+        "them is the guider's first choice the token that stands there in the final answer?",
         ("plain_fill_safe", "freecache_guided"), "choices", "guider",
         {"lane": "b", "step": 1, "layer": 4}, "number", who_wins, GUIDER_CHOICES,
     ),
@@ -220,8 +223,8 @@ LESSONS = (
         "once all before it is decoded; guided diffusion always stops there. Plain decoding writes "
         "the same text under both rules. Compare shows the rule of each lane, its forwards, and "
         "its forwards until the text is complete.",
-        "If both lanes stop at the end of the text, how many times fewer forwards does guided "
-        "diffusion take than plain decoding?",
+        "If both lanes stop at the end of the text, how many times as many forwards does plain "
+        "decoding take as guided diffusion?",
         ("plain", "plain_fill_safe"), "choices", "compare", {"lane": "b", "step": 2, "layer": 4},
         "number", equal_terms, RULE_CHOICES,
     ),
@@ -230,8 +233,9 @@ LESSONS = (
         "Why keys and values of a finished block are exact if attention is block-causal, and why "
         "that takes one more forward.",
         8,
-        "Move the slider of the steps from the first to the last. Watch which rows of the first "
-        "decoded block are recomputed in each lane.",
+        "Pin answer token 1 of lane A, which is in the first decoded block: click it, or move to "
+        "it and press Enter. Move the slider of the steps from the first to the last. The token's "
+        "card says for each step whether its row was recomputed, and why. Then do so in lane B.",
         "A position of this model attends to the blocks before its own and to its own block, and "
         "to no later one. Once a block holds its last token, nothing that follows changes it. One "
         "forward over its final tokens, the commit call, gives keys and values that stay. Those "

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from engine.trace.trace import Trace
 from inspector.lessons.choices import DLLM_CHOICES
-from inspector.lessons.lesson_checks import final
+from inspector.lessons.lesson_checks import commit_call, final
 
 FOLDER = Path(__file__).parents[2] / "assets" / "examples" / "lessons"
 
@@ -20,6 +22,22 @@ def test_equal_confidences_are_committed_from_left_to_right_after_the_text():
     places = arrays["commit_position"][equal & last_block]
     assert len(places) > 20
     assert (places[:-1] < places[1:]).all()
+
+
+def test_lane_a_unmasks_a_token_a_step_and_lane_b_those_above_the_threshold():
+    assert (np.bincount(load("plain").arrays()["commit_step"]) == 1).all()
+    arrays = load("threshold_95").arrays()
+    counts = np.bincount(arrays["commit_step"])
+    assert counts.max() > 1
+    sure = arrays["commit_confidence"] >= 0.95
+    assert sure[counts[arrays["commit_step"]] > 1].all()
+
+
+def test_the_commit_call_is_the_last_step_that_the_card_of_answer_token_1_shows():
+    lanes = {"a": load("block_frozen"), "b": load("block_sub_block")}
+    first = int(lanes["a"].arrays()["prompt_mask"].sum())
+    computed = lanes["a"].recompute_map()[..., first].any((1, 2))
+    assert commit_call(lanes, str(int(np.flatnonzero(computed)[-1]) + 1), {})[0]
 
 
 def test_the_setting_that_refreshes_the_answer_least_does_not_change_the_most_tokens():
