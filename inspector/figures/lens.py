@@ -12,7 +12,7 @@ from inspector.figures.checks import check_choice, check_recorded, index_of
 from inspector.views.lens import NEVER, PASSES, check, codes_of, layers_of
 
 TEXTS = {"run": "the run", "exact": "the exact pass"}
-OF = {"best": "the best token", "token": "the exact pass's last best token"}
+OF = {"best": "the best token", "token": "the exact pass's prediction"}
 MAX_TEXT = 40
 
 

@@ -60,7 +60,7 @@ STEPS = {
     "probed": "1 if the step was compared with an exact forward",
     "expert_rows": "Rows with experts that were computed again in the step, summed over layers",
     "expert_changed": "Share of them with other experts than when they were last computed",
-    "expert_changes": "Number of their experts that are others, on average",
+    "expert_changes": "Number of the experts of such a row that changed, on average",
     **_GUIDER,
 }
 

@@ -24,7 +24,7 @@ LISTS = ("images", "stop")  # fields that are lists of texts
 RECORDING = ("record_layers", "record_quantities", "record_every", "record_positions")
 SHARED = ("model", "dtype", "device", "prompt", *MAIN, *ADVANCED, *RECORDING)
 STEPS_INFO = {
-    True: "Total number of denoising steps, divided evenly among the blocks.",
+    True: "Total number of steps, divided evenly among the blocks.",
     False: "Not used: this unmasker decides how many steps are made.",
 }
 CAUSAL_MODELS = ("autoregressive.model", "guided.guider")  # knobs that name a causal model

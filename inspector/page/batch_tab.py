@@ -82,8 +82,8 @@ def _settings(handlers: Handlers, batch: BatchHandlers, levels: list[str]) -> li
         kept = gr.Textbox("", lines=3, label="As JSON", info=KEPT_INFO, elem_id="ds-batch-kept")
     record = gr.Dropdown(
         ["off", *levels], value="off", label="Recording", elem_id="ds-batch-record",
-        info="Runs everything again with the recorder on and averages what was recorded: drift, "
-        "similarity, with probe also the error against exact.",
+        info="Runs everything again with the recorder on and averages what is recorded: drift and "
+        "similarity, with probe also the error against an exact forward.",
     )  # fmt: skip
     given = [name, kept, handlers.form.values_copy]
     keep.click(**handlers.form.copy_listener).then(batch.keep, given, [kept, said], **RAW, **FLAG)

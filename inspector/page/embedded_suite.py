@@ -11,11 +11,11 @@ from inspector.handlers.page_handlers import Handlers
 from inspector.page_data.charts import loss_figure
 
 INTRODUCTION = """
-The models that ship with Driftscope are small enough to run anywhere. They serve to show what
-diffusion decoding does, nothing else. A problem's structure, which has no names, things and
-wording, decides whether it belongs to the exam; for short word problems, the text does. No problem
-of an exam is in the training data, except up to one short word problem in twenty, whose text was
-drawn as a chained problem too.
+The models that ship with Driftscope are small enough to run anywhere. They serve only to show how
+diffusion decoding works. Each family has an exam: one problem structure in ten, which training
+leaves out. A structure is what is left of a problem without names, things and wording. Short word
+problems are split by their text instead. Up to one in twenty of those in the exam was in the
+training data, as a chained word problem.
 """
 
 

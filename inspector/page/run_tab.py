@@ -170,7 +170,7 @@ def _problem(form: Form, handlers: Handlers) -> tuple[list[Component], gr.Dropdo
         )  # fmt: skip
         families = handlers.session.families(form.catalog.default.a.model)
         family = gr.Dropdown(
-            families, value=families[0][1], label="Kind of a new problem", elem_id="ds-family",
+            families, value=families[0][1], label="Family of a new problem", elem_id="ds-family",
             min_width=160, visible=len(families) > 1,
         )  # fmt: skip
     model, offered = form.widgets["model"], partial(handlers.offer_families, hidden=True)

@@ -107,12 +107,12 @@ def test_plain_decoding_differs_nowhere_and_a_click_pins_the_cell(race, lanes):
     assert "0 of " in block(race, "lens", "sum")
     assert "Reuse changed no token." in block(race, "lens", "turns")
     said = cell(race, "lens-difference", 3, 2, click=True)
-    assert "in both; probability of the exact pass's last token 0.000" in said
+    assert "in both; probability of the exact pass's prediction 0.000" in said
     assert race.page.locator(f"{BOX} [data-inspect-layer]").input_value() == "2"
     choose = race.page.locator(f"{VIEW} [data-control=of]")
     choose.select_option("token")
     drawn(race)
-    assert "the exact pass's last token" in cell(race, "lens-run", 3, 2)
+    assert "the exact pass's prediction" in cell(race, "lens-run", 3, 2)
 
 
 def test_a_file_hands_over_the_tokens_of_its_cells(race, lanes):

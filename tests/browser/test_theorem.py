@@ -155,7 +155,7 @@ def test_everything_has_a_name(widget):
         'slider "Tokens decoded in parallel, k"',
         'slider "Uncertainty allowed per token, ε"',
         'slider "Dependency between the tokens"',
-        'button "High house"',
+        'button "Example “high house”"',
         'img "P and Q of the outcomes. Most probable in P: 001, 010, 100 (tie). In Q: 000.',
         'k = 3 is outside."',
         "status",

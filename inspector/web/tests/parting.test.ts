@@ -134,7 +134,7 @@ test("the cause is what a lane reused, or else the rules", () => {
   );
   assert.match(cause({ a: frame() }), /Record and probe that step/);
   const [, cut] = linesOf(a, b, { ...UNKNOWN, recordable: false });
-  assert.match(cut, /Which layer erred in it is not recorded\.$/);
+  assert.match(cut, /Which layer has an error in it is not recorded\.$/);
 });
 
 /** One probed step, the third one. */

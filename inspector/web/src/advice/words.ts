@@ -6,7 +6,7 @@ import type { Advice, CacheAdvice, Measured, SearchProgress } from "./messages.t
 const STATES: Readonly<Record<string, string>> = {
   ...TASK_STATES,
   running: "Searching.",
-  estimated: "Nothing was searched yet. Press Continue to search.",
+  estimated: "Nothing has been searched yet. Press Continue to search.",
 };
 const KINDS: Readonly<Record<string, string>> = {
   tokens: "tokens of plain decoding kept",

@@ -1,4 +1,4 @@
-/** The earliest step at which the tokens of the two lanes part, and which layer erred most there. */
+/** The earliest step at which the tokens of the two lanes part, and its layer of largest error. */
 import { plural } from "../base/format.ts";
 import { quoted } from "../base/token_text.ts";
 import type { Lane } from "../race/lane.ts";
@@ -139,8 +139,9 @@ function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts
   const foreign = lanes.filter((lane) => lane.foreign);
   if (foreign.length) return `${same}. ${unsaidWords(foreign)} what was computed in it.`;
   const known = lanes.every(({ name }) => plansOf(facts, name));
-  if (!known && !facts.recordable) return `${same}. Which layer erred in it is not recorded.`;
-  if (!known) return `${same}. Record and probe that step to see which layer erred in it.`;
+  if (!known && !facts.recordable)
+    return `${same}. Which layer has an error in it is not recorded.`;
+  if (!known) return `${same}. Record and probe that step to see which layer has an error in it.`;
   if (differentModels(lanes[0], lanes[1])) return `${same}, but they have different models.`;
   const spared = lanes.filter((lane) => reusedBefore(facts, lane.name, step - lane.before));
   if (!spared.length)

@@ -55,7 +55,7 @@ interface ErrorDocument {
   pieces: Record<string, unknown>;
 }
 
-/** Best ids, codes of their probabilities and of the exact pass's last token [E, 2, L, n]. */
+/** Best ids, codes of their probabilities and of the exact pass's prediction [E, 2, L, n]. */
 interface LensDocument extends LensData {
   ids: NdArray;
   probs: NdArray;

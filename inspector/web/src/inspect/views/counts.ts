@@ -49,7 +49,7 @@ export const counts = viewOf<BudgetRules>({
   level: "layers",
   source: { view: "why" },
   about:
-    "The share of evaluated rows whose drift since their previous evaluation is above a threshold, by layer and step (SPA-Cache, figure 2). " +
+    "A row is evaluated in a step that computes its value, if an earlier step did so too. The view shows the share of evaluated rows whose drift is above a threshold, by layer and step (SPA-Cache, figure 2). " +
     "In plain decoding every row is evaluated, and a budget per layer should follow this profile. In a cached run only the recomputed rows can be counted. " +
     "The charts also show the method's budget, if it has one, and the share of rows that was recomputed; which rows computed their query is not recorded.",
   controls: [

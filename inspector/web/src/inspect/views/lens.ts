@@ -22,7 +22,7 @@ const OF: Control = {
   value: "best",
   options: [
     ["best", "each layer's best token"],
-    ["token", "the exact pass's last token"],
+    ["token", "the exact pass's prediction"],
   ],
 };
 
@@ -101,7 +101,7 @@ function drawDifference(scene: Scene): void {
   };
   panel.figure(name).show({
     ...sharedLooks(scene),
-    title: `${shown}: probability of the exact pass's last token, in the run minus in the exact pass`,
+    title: `${shown}: probability of the exact pass's prediction, in the run minus in the exact pass`,
     key: [name, run.key, exact.key].join(),
     value: apart,
     colour: (value) => puor(0.5 + value / 2),
@@ -147,7 +147,7 @@ function differenceWords(scene: Scene, x: number, layer: number, apart: number |
   const [run, exact] = [0, 1].map((pass) => textAt(scene, pass, x, layer) ?? "reading …");
   const best = run === exact ? `best token ${run} in both` : `best token ${run}, exact ${exact}`;
   const sign = apart > 0 ? "+" : "";
-  return `${head}${best}; probability of the exact pass's last token ${sign}${apart.toFixed(3)} against the exact pass`;
+  return `${head}${best}; probability of the exact pass's prediction ${sign}${apart.toFixed(3)} against the exact pass`;
 }
 
 function drawByLayer({ panel, data, probe, layers, shown }: Scene): void {

@@ -140,7 +140,7 @@ export function drawPass(scene: Scene, pass: Pass): void {
     colour: (value) => CODE_COLOURS[value],
     plain: plainProbability,
     legend: shareScale(
-      "probability of " + (of === "best" ? "the best token" : "the exact pass's last token"),
+      "probability of " + (of === "best" ? "the best token" : "the exact pass's prediction"),
     ),
     unit: "probability",
     column: { name: "best token", text: (x, y) => shownText(scene, side, code(x, y), x, y) },
@@ -166,7 +166,7 @@ function passWords(scene: Scene, pass: Pass, map: CellMap, x: number, layer: num
   if (code > CODES) return head + "no hidden state, not computed in this step";
   const token = textAt(scene, PASSES.indexOf(pass), x, layer) ?? "reading …";
   const share = `${map.words(layer, column)}${plainProbability(code)}`;
-  const kind = panel.choice("of") === "best" ? share : `best; the exact pass's last token ${share}`;
+  const kind = panel.choice("of") === "best" ? share : `best; the exact pass's prediction ${share}`;
   const how = pass === "run" ? (reused(scene, x, layer) ? ", reused" : ", recomputed") : "";
   const final = textAt(scene, PASSES.indexOf(pass), x, frame.layers - 1);
   const known = at(scene.layers.stays, PASSES.indexOf(pass), scene.places[x]) >= 0;
