@@ -20,6 +20,10 @@ from inspector.run_store import (
 class Flags:
     stopped = False
 
+    @property
+    def state(self):
+        return "stopped" if self.stopped else "running"
+
     def stop(self):
         self.stopped = True
 
