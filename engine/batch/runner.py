@@ -115,21 +115,20 @@ def batch_events(
     """
     check_size(settings, prompts)
     specs = [one.spec for one in settings]
-    where = [{**environment(spec), **journal.version(spec)} for spec in specs]
-    before: Counter[RunSpec] = Counter()
-    for spec, place in zip(specs, where, strict=True):
-        if before[spec]:
-            place["repetition"] = before[spec]
-        before[spec] += 1
+    where = _environments(specs, journal, environment)
     if recordings is not None:
         recordings.begin(specs, prompts, where)
-    clock = _Clock(len(settings), len(prompts))
+    keys = {
+        (index, setting): run_key(_with_prompt(spec, prompt), prompt.answer, where[setting])
+        for (index, prompt), (setting, spec) in product(enumerate(prompts), enumerate(specs))
+    }
+    missing = Counter(setting for (_, setting), key in keys.items() if journal.get(key) is None)
+    clock = _Clock(len(settings), len(prompts), missing)
     run = clock.timed(run)
     pairs = product(range(len(prompts[:first])), range(len(settings)))
     for index, setting in sorted(pairs, key=lambda pair: pair in last):
-        prompt = prompts[index]
-        spec = replace(settings[setting].spec, prompt=prompt.prompt, messages=())
-        key = run_key(spec, prompt.answer, where[setting])
+        prompt, key = prompts[index], keys[index, setting]
+        spec = _with_prompt(specs[setting], prompt)
         kept, seconds = journal.get(key), 0.0
         if kept is None:
             if control is not None and control.state == "stopped":
@@ -153,6 +152,22 @@ def batch_events(
             problem = yield from _record(run, spec, outcome, recordings, setting, key)
             clock.add_recording(setting)
             yield Recorded(setting, index, problem)
+
+
+def _environments(
+    specs: Sequence[RunSpec], journal: Journal, environment: Callable[[RunSpec], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What the key of a run names beside its spec; equal specs get runs of their own."""
+    found, before = [], Counter[RunSpec]()
+    for spec in specs:
+        again = {"repetition": before[spec]} if before[spec] else {}
+        found.append({**environment(spec), **journal.version(spec), **again})
+        before[spec] += 1
+    return found
+
+
+def _with_prompt(spec: RunSpec, prompt: Prompt) -> RunSpec:
+    return replace(spec, prompt=prompt.prompt, messages=())
 
 
 def _outcome(run: Run, spec: RunSpec, prompt: Prompt) -> Generator[Event, None, Outcome]:
@@ -213,12 +228,14 @@ class _Mean:
 class _Clock:
     """How many runs are over, and what the others will take by the mean of their setting.
 
-    The time of a run begins when it computes, after the queue and the loading of its model. Of a
-    setting without such a run the times of its kept ones count.
+    `missing` are the numbers of runs that are not kept, by setting. The time of a run begins when
+    it computes, after the queue and the loading of its model. Of a setting without such a run the
+    times of its kept ones count.
     """
 
-    def __init__(self, settings: int, prompts: int) -> None:
+    def __init__(self, settings: int, prompts: int, missing: Mapping[int, int]) -> None:
         self._settings, self._prompts = settings, prompts
+        self._missing = Counter(missing)
         self._over: Counter[int] = Counter()
         self._all = _Mean()
         self._timed = [_Mean() for _ in range(settings)]
@@ -257,6 +274,7 @@ class _Clock:
         """Count the last run; returns its seconds."""
         seconds = self._seconds()
         self._over[setting] += 1
+        self._missing[setting] -= 1
         self._timed[setting].add(seconds)
         self._all.add(seconds)
         return seconds
@@ -270,11 +288,12 @@ class _Clock:
         return 0.0 if begun is None else time.perf_counter() - begun
 
     def left(self) -> float | None:
-        if not self._all.count and not all(one.count for one in self._kept):
+        known = all(own.count or not self._missing[one] for one, own in enumerate(self._kept))
+        if not self._all.count and not known:
             return None
         mean = self._all.value(0)
         return sum(
-            (self._prompts - self._over[one])
-            * (self._timed[one].value(self._kept[one].value(mean)) + self._recorded[one].value(0))
+            self._missing[one] * self._timed[one].value(self._kept[one].value(mean))
+            + (self._prompts - self._over[one]) * self._recorded[one].value(0)
             for one in range(self._settings)
         )

@@ -101,7 +101,7 @@ def test_an_estimate_of_kept_runs_says_a_time_and_leaves_the_results(prompts, tm
     before = (out / "results.json").read_bytes()
     capsys.readouterr()
     main((*words, "--estimate"))
-    assert "1 of 2 runs, about " in capsys.readouterr().err
+    assert "1 of 2 runs, about 0 s left" in capsys.readouterr().err
     assert (out / "results.json").read_bytes() == before
 
 
