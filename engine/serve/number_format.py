@@ -7,8 +7,8 @@ settings in both formats of which none loses more than TOLERANCE of its problems
 
 from __future__ import annotations
 
+import math
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -147,7 +147,7 @@ def _known() -> dict[str, float]:
     """The measured speed-ups of this machine by sizes; those that cannot be are left out."""
 
     def restored(data: Any) -> dict[str, float]:
-        most = sys.float_info.max
-        return {str(key): float(gain) for key, gain in data.items() if 0 < gain <= most}
+        gains = {str(key): float(gain) for key, gain in data.items()}
+        return {key: gain for key, gain in gains.items() if 0 < gain < math.inf}
 
     return read_measured(FILES, restored, MAX_BYTES)

@@ -14,9 +14,7 @@ from engine.models.loading.memory_estimate import (
     InsufficientMemoryError,
     device_key,
     dtype_of,
-    free_bytes,
     gigabytes,
-    main_device,
     parameters,
 )
 from engine.models.loading.registry import is_embedded
@@ -41,10 +39,9 @@ def check_race(
     own = [replace(one, dtype=plan["dtype"]) for one, plan in zip(specs, plans, strict=True)]
     found = {_decoding_model(one, models): plan for one, plan in zip(own, plans, strict=True)}
     new = [plan for key, plan in found.items() if key not in held and not is_embedded(key[0])]
-    devices = {one.device for one in specs}
-    if len(new) < 2 or AUTO in devices or any(plan["weights_bytes"] is None for plan in new):
-        return
-    if len({main_device(name, free_bytes()) for name in devices}) > 1:  # cuda is cuda:0 too
+    devices = {device_key(one.device) for one in specs}
+    apart = len(devices) > 1 or AUTO in devices
+    if apart or len(new) < 2 or any(plan["weights_bytes"] is None for plan in new):
         return
     runs = max(plan["memory_bytes"] - plan["weights_bytes"] for plan in new)
     needed = sum(plan["weights_bytes"] for plan in new) + runs

@@ -224,8 +224,7 @@ def main_device(device: str, free: Mapping[str, int]) -> str:
     Raises ValueError naming an unknown `device`.
     """
     gpus = [name for name in free if name.startswith("cuda")]
-    names = {"cuda": gpus[0]} if gpus else {}
-    name = (names | {"auto": (gpus or ["cpu"])[0]}).get(device, device)
+    name = (gpus or ["cpu"])[0] if device == "auto" else device_key(device)
     if name not in free:
         raise ValueError(
             f"device: {device!r} is not available; choose from {', '.join([*free, 'auto'])}"

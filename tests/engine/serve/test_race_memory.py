@@ -61,9 +61,7 @@ def test_models_that_may_be_spread_over_other_places_are_not_refused(session):
 
 
 @pytest.mark.parametrize(("other", "refused"), [("cuda:0", True), ("cuda:1", False)])
-def test_the_two_names_of_the_first_gpu_are_one_device(monkeypatch, other, refused):
-    free = {"cuda:0": 10, "cuda:1": 10, "cpu": 10}
-    monkeypatch.setattr("engine.serve.out_of_memory.free_bytes", lambda: free)
+def test_the_two_names_of_the_first_gpu_are_one_device(other, refused):
     plan = {"dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10}
     specs = [replace(RACE.a, device="cuda"), replace(RACE.b, device=other)]
     models = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
@@ -74,8 +72,7 @@ def test_the_two_names_of_the_first_gpu_are_one_device(monkeypatch, other, refus
         check_race(specs, [plan, plan], models)
 
 
-def test_a_model_under_both_names_of_the_first_gpu_is_needed_once(monkeypatch):
-    monkeypatch.setattr("engine.serve.out_of_memory.free_bytes", lambda: {"cuda:0": 10, "cpu": 10})
+def test_a_model_under_both_names_of_the_first_gpu_is_needed_once():
     plan = {"dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10}
     models = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
     specs = [replace(RACE.a, device=name) for name in ("cuda", "cuda:0")]
