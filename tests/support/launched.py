@@ -1,9 +1,12 @@
-"""Processes started as a launcher starts them, over gloo on this machine."""
+"""Commands run as a launcher runs them: in processes over gloo on this machine, or in this one."""
 
 import os
+import runpy
 import socket
 import subprocess
 import sys
+
+import pytest
 
 from tests.support.micro import ROOT
 
@@ -25,3 +28,15 @@ def start(count, *arguments):
         )
         for rank in range(count)
     ]
+
+
+def interrupted(monkeypatch, module, called):
+    """The exit code of a module in whose `called` function Control-C is pressed."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(called, interrupt)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    return ended.value.code

@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import signal
 import sys
 from dataclasses import replace
@@ -24,6 +23,7 @@ from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions
 from engine.tiny.suite import DEFAULT_FAMILY
+from tests.support.launched import interrupted
 from tests.support.micro import ROOT
 
 
@@ -83,13 +83,8 @@ def test_control_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
 
 @pytest.mark.filterwarnings("ignore:'engine.evaluate.__main__' found in sys.modules")
 def test_control_c_ends_a_launched_process_without_a_traceback(monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("engine.core.command_line.command_parser", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("engine.evaluate", run_name="__main__")
-    assert ended.value.code == 130
+    code = interrupted(monkeypatch, "engine.evaluate", "engine.core.command_line.command_parser")
+    assert code == 130
     assert capsys.readouterr().err == "stopped\n"
 
 
@@ -194,7 +189,7 @@ def test_many_settings_are_compared_with_the_first(tmp_path, capsys):
     (tmp_path / "specs.json").write_text(json.dumps(specs))
     engine_main([
         "evaluate", "--specs", str(tmp_path / "specs.json"), "--problems", "3",
-        "--gen", "32", "--steps", "16", "--timed", "1", "--timed-shots", "1",
+        "--gen", "32", "--steps", "16", "--timed", "3", "--timed-shots", "1",
         "--out", str(tmp_path), "--json", "--family", "word_problems",
     ])  # fmt: skip
     document = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -204,7 +199,7 @@ def test_many_settings_are_compared_with_the_first(tmp_path, capsys):
     assert rash["agreement"] < 1
     assert rash["gflops_per_position"] < plain["gflops_per_position"]
     assert rash["speed"]["nfe"] == 6
-    assert rash["speed"]["speed_up"] > 1.5  # far below, as another process may take the core
+    assert rash["speed"]["speed_up"] > 4
     assert document["command"].startswith("python -m engine evaluate --specs ")
     assert json.loads((tmp_path / "table.json").read_text())["rows"] == document["rows"]
     assert rash["text_nfe"] == 2

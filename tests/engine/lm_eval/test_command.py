@@ -1,7 +1,6 @@
 """The harness's command: scores, figures, run cards, resumption and processes."""
 
 import json
-import runpy
 import sys
 
 import pytest
@@ -16,7 +15,7 @@ from engine.lm_eval import local_tasks
 from engine.lm_eval.__main__ import main
 from engine.lm_eval.model import DriftscopeLM
 from engine.tiny.corpus import exam_questions
-from tests.support.launched import start
+from tests.support.launched import interrupted, start
 from tests.support.own_tasks import use_own_tasks
 
 TASKS = ("driftscope_short_problems", "driftscope_short_problems_choice")
@@ -80,13 +79,8 @@ def test_a_process_leaves_its_group_at_its_end(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:'engine.lm_eval.__main__' found in sys.modules")
 def test_control_c_ends_a_launched_process_without_a_traceback(monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("lm_eval.api.registry.register_model", interrupted)
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("engine.lm_eval", run_name="__main__")
-    assert ended.value.code == 130
+    code = interrupted(monkeypatch, "engine.lm_eval", "lm_eval.api.registry.register_model")
+    assert code == 130
     assert capsys.readouterr().err.endswith("stopped\n")
 
 
