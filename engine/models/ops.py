@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from engine.core.rows import ALL, Rows, put
 from engine.models.kernels.choice import Kernels
 
+SHORTEST = 1e-12  # by which a shorter row is divided to make a unit vector
 ROUNDING = 64  # a drift that is smaller than the square of so many roundings is 0
 
 
@@ -41,14 +42,14 @@ def drift(new: Tensor, old: Tensor) -> Tensor:
 
 def unit_rows(x: Tensor) -> Tensor:
     """Rows [B, n, ...] as unit vectors [B, n, width], at least in float32."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    return F.normalize(x.flatten(2).to(wide), dim=-1)
+    rows = upcast(x.flatten(2))
+    return rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min_(SHORTEST)
 
 
 def drift_of_units(new: Tensor, old: Tensor) -> Tensor:
     """`drift` of unit vectors [B, n, width], [B, n]."""
-    moved = (new - old).square().sum(-1) / 2
-    return moved.masked_fill(moved < least_drift(moved.dtype), 0.0)
+    moved = torch.linalg.vector_norm(new - old, dim=-1).square_().mul_(0.5)
+    return torch.threshold_(moved, least_drift(moved.dtype), 0.0)
 
 
 def least_drift(dtype: torch.dtype) -> float:
@@ -139,8 +140,7 @@ class Rotary:
             return self._fused(x, self.table, rows)
         cos, sin = self.angles(rows)
         y = x.to(cos.dtype)
-        swapped = y.roll(width // 2, -1)
-        return (y * cos).add_(swapped.mul_(sin)).to(x.dtype)
+        return (y * cos).addcmul_(y.roll(width // 2, -1), sin).to(x.dtype)
 
 
 def _angles_between(table: Tensor, start: int, stop: int | None) -> tuple[Tensor, Tensor]:
