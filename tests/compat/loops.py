@@ -34,6 +34,20 @@ class IdlingDenoiser(Denoiser):
         self._forward(self.branches[0], self._view(*view), self.canvas, self.job.recorder, counter)
         self.step_index += 1
 
+    def _forward(
+        self,
+        branch: GuidanceBranch,
+        view: StepView,
+        canvas: Tensor,
+        recorder: Recorder,
+        counter: FlopCounter,
+    ) -> tuple[StepPlan, Tensor]:
+        """In a step without masks, read the logits of a row that is fed."""
+        if not view.real_host.any():
+            forwards: Any = partial(_of_fed_row, branch.forwards, self.run.info.vocab_size)
+            branch = replace(branch, forwards=forwards)
+        return super()._forward(branch, view, canvas, recorder, counter)
+
 
 class IdleCallDenoiser(IdlingDenoiser):
     """Fast-dLLM's cached loops run a cached forward even in a block that the full one finished."""
@@ -85,7 +99,7 @@ def denoiser_of_every_step(spec: RunSpec) -> type[Denoiser]:
     return EveryStepDenoiser if spec.steps > spec.gen_length else Denoiser
 
 
-class EveryStepDenoiser(Denoiser):
+class EveryStepDenoiser(IdlingDenoiser):
     """LLaDA's loop takes every step of a block, also those after its last mask.
 
     Such a step runs its forward, advances the caches and commits nothing.
@@ -106,20 +120,6 @@ class EveryStepDenoiser(Denoiser):
             for block_step in range(view.block_step + 1, self._steps):
                 super().finalize(self.step(view.block, view.block_index, block_step))
         return event
-
-    def _forward(
-        self,
-        branch: GuidanceBranch,
-        view: StepView,
-        canvas: Tensor,
-        recorder: Recorder,
-        counter: FlopCounter,
-    ) -> tuple[StepPlan, Tensor]:
-        """In a step without masks, read the logits of a row that is fed."""
-        if not view.real_host.any():
-            forwards: Any = partial(_of_fed_row, branch.forwards, self.run.info.vocab_size)
-            branch = replace(branch, forwards=forwards)
-        return super()._forward(branch, view, canvas, recorder, counter)
 
 
 def _of_fed_row(

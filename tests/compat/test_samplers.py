@@ -69,8 +69,9 @@ def dream_fast(blocks, size, steps, score, count=None, threshold=None) -> PlainR
     for start in range(len(PROMPT), len(run.ids), size):
         z = shifted(model.forward(run.ids, every, cache))
         run.commit({start: best(z[start])[1]})
-        step, rows = 1, every[start : start + size]
-        while masks := run.masks(start, start + size):
+        step, rows, left = 1, every[start : start + size], True
+        while left:  # also once in a block of one position, which has no mask any more
+            masks = run.masks(start, start + size)
             z = shifted(model.forward(run.ids, rows, cache))
             order = ranked({p: score(z[p - start]) for p in masks})
             if threshold is not None:
@@ -82,7 +83,7 @@ def dream_fast(blocks, size, steps, score, count=None, threshold=None) -> PlainR
             else:
                 order = order[: int(len(masks) * count[step])]
             run.commit({p: best(z[p - start])[1] for p in order})
-            step += 1
+            step, left = step + 1, bool(run.masks(start, start + size))
     return run
 
 

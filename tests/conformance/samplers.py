@@ -182,10 +182,10 @@ def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str
 
 def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
     """The loop over the steps of a method."""
-    if method == "fastdllm_llada" and spec.cache != "none":
-        return IdleCallDenoiser
     if method == "dream_fast" and spec.unmasker == "dream" and spec.steps == spec.blocks:
         return OneStepDenoiser
+    if method in ("fastdllm_llada", "dream_fast") and spec.cache != "none":
+        return IdleCallDenoiser
     steps = spec.steps // spec.blocks
     by_confidence = spec.unmasker != "quota"  # a quota needs no more steps than these
     if method == "spa" and by_confidence:
