@@ -13,7 +13,7 @@ from engine.cache.methods.dllm_cache import DllmCache
 from engine.cache.methods.fast_dllm import DualCache, PrefixCache
 from engine.cache.methods.spa_cache import SpaCache
 from engine.core.rows import NONE, is_empty, to_mask
-from engine.unmask.base import Candidates, Commit, Unmasker
+from engine.unmask.base import Candidates, Commit, SamplingParams, Unmasker
 from engine.unmask.methods.dream import Dream
 from engine.unmask.methods.factor import Factor
 from engine.unmask.methods.quota import Quota
@@ -117,7 +117,17 @@ class ForcedFirst(Unmasker):
         return Commit(view.real & (view.needs == view.block.start), candidates.ids)
 
 
-class ForcedThreshold(ForcedFirst, Threshold):
+class FilteredThreshold(Threshold):
+    """Dream's samplers compare a threshold with probabilities of the filtered distribution."""
+
+    filters = SamplingParams()
+
+    @property
+    def sampling_params(self) -> SamplingParams:
+        return self.filters
+
+
+class ForcedThreshold(ForcedFirst, FilteredThreshold):
     pass
 
 

@@ -10,11 +10,11 @@ from engine.cache.base import RunInfo, StepView
 from engine.core.device import upload
 from engine.unmask.base import Candidates, Commit
 from engine.unmask.methods.quota import Quota
-from engine.unmask.methods.threshold import Threshold
 from engine.unmask.schedule import BlockProgress, Schedule
+from tests.compat.samplers import FilteredThreshold
 
 
-class CarriedBudget(Threshold):
+class CarriedBudget(FilteredThreshold):
     """Fast-dLLM's uncached sampler for Dream: a threshold, and a budget of tokens for each step.
 
     A step may commit as many tokens as its even share and what earlier steps left of theirs.

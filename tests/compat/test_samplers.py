@@ -11,7 +11,7 @@ from engine.core.rows import to_mask
 from engine.models.base import ModelAdapter
 from engine.record.recorder import Recorder
 from tests.conformance import samplers
-from tests.conformance.cases import FOLDERS, Case, UnknownCaseError, read_cases
+from tests.conformance.cases import FOLDERS, Case, read_cases
 from tests.conformance.runs import Decoded, decode
 from tests.support.micro import MASK, model_of
 from tests.support.plain_caches import PlainDllm, PlainSpa
@@ -148,11 +148,14 @@ def test_dreams_samplers_measure_the_filtered_distribution(cuts):
     assert_same(decoded("dream_fast", DREAM, settings | cuts), expected)
 
 
-@pytest.mark.parametrize("cut", [{"top_p": 0.3}, {"top_k": 2}])
-def test_a_threshold_for_dream_is_unknown_with_a_filter(cut):
-    settings = DREAM_RUN | {"steps": 4, "alg": "confidence_threshold"} | cut
-    with pytest.raises(UnknownCaseError, match="top_p and top_k"):
-        decoded("dream_vanilla", DREAM, settings)
+@pytest.mark.parametrize("cut", [{"top_p": 0.0}, {"top_k": 2}])
+def test_a_threshold_for_dream_is_compared_with_the_filtered_distribution(cut):
+    expected = dream_fast(2, 8, 8, lambda z: best(filtered(z, **cut))[0], threshold=0.5)
+    assert expected.calls == 4  # the best of two tokens has at least half of their probability
+    assert dream_fast(2, 8, 8, lambda z: best(z)[0], threshold=0.5).calls > 4
+    settings = {"gen_length": 16, "block_length": 8, "steps": 16, "cache": "dual"}
+    settings |= {"alg": "confidence_threshold", "threshold": 0.5}
+    assert_same(decoded("dream_fast", DREAM, settings | cut), expected)
 
 
 def test_the_cached_sampler_for_dream_leaves_masks_with_one_step_a_block():

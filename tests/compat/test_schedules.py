@@ -11,6 +11,7 @@ from tests.compat.test_samplers import (
     above,
     assert_same,
     decoded,
+    filtered,
     shifted,
     started,
 )
@@ -18,13 +19,13 @@ from tests.support.micro import model_of
 from tests.support.plain_model import PlainModel, PlainRun, best, ranked
 
 
-def carried_budget(length, steps, threshold) -> PlainRun:
+def carried_budget(length, steps, threshold, score=lambda z: best(z)[0]) -> PlainRun:
     """Fast-dLLM's uncached sampler for Dream with `length` / `steps` tokens a step."""
     model, run, carried, step = PlainModel(model_of(DREAM)), started(length), 0, 0
     share = length // steps
     while step < steps:
         z = shifted(model.whole(run.ids))
-        scores = {p: best(z[p])[0] for p in run.masks(0, len(run.ids))}
+        scores = {p: score(z[p]) for p in run.masks(0, len(run.ids))}
         order = ranked(scores)[: share + carried]
         kept = [p for n, p in enumerate(order) if n == 0 or scores[p] >= threshold]
         carried = len(order) - len(kept)
@@ -44,6 +45,17 @@ def test_dreams_threshold_has_a_budget_that_is_carried_over(steps, threshold):
     found = decoded("dream_vanilla", DREAM, settings)
     assert_same(found, expected)
     assert (found.state.step_index > steps) == (steps == 4)
+
+
+def test_dreams_threshold_is_compared_with_the_filtered_distribution():
+    def score(z):
+        return best(filtered(z, top_k=2))[0]
+
+    expected = carried_budget(12, 4, 0.5, score)
+    assert expected.calls == 4 < carried_budget(12, 4, 0.5).calls
+    settings = {"gen_length": 12, "block_length": 12, "steps": 4, "threshold": 0.5, "top_k": 2}
+    found = decoded("dream_vanilla", DREAM, settings | {"alg": "confidence_threshold"})
+    assert_same(found, expected)
 
 
 def dllm_counts(masks, steps) -> list[int]:

@@ -14,7 +14,7 @@ from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import MAX_LENGTH, RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
-from engine.unmask.base import Unmasker
+from engine.unmask.base import SamplingParams, Unmasker
 from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
 from tests.compat.loops import (
@@ -23,9 +23,16 @@ from tests.compat.loops import (
     OneStepDenoiser,
     denoiser_of_every_step,
 )
-from tests.compat.samplers import RecordedOrder, forced, released, unshifted, with_earlier_masks
+from tests.compat.samplers import (
+    FilteredThreshold,
+    RecordedOrder,
+    forced,
+    released,
+    unshifted,
+    with_earlier_masks,
+)
 from tests.compat.schedules import CarriedBudget, RoundedQuota, rounded_counts
-from tests.conformance.cases import Case, UnknownCaseError
+from tests.conformance.cases import Case
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
 
@@ -172,8 +179,6 @@ def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str
     Fast-dLLM's cached sampler ranks by negative entropy, whatever else `alg` names.
     """
     if settings["alg"] == "confidence_threshold":
-        if settings.get("top_p") is not None or settings.get("top_k") is not None:
-            raise UnknownCaseError("top_p and top_k are unknown with a threshold")
         return "threshold", {"threshold.threshold": float(settings.get("threshold", THRESHOLD))}
     alg = "entropy" if method == "dream_fast" else settings["alg"]
     given = {f"dream.{name}": settings[name] for name in DREAM if settings.get(name) is not None}
@@ -210,11 +215,16 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
     unmasker = make_unmasker(spec)
     if case.method == "spa":
         return with_earlier_masks(unmasker)
-    if case.method == "dream_vanilla" and isinstance(unmasker, Threshold):
-        return CarriedBudget(**asdict(unmasker))
     if case.method == "dllm_fast" and isinstance(unmasker, Quota):
         return RoundedQuota(**asdict(unmasker))
-    return forced(unmasker) if case.method == "dream_fast" else unmasker
+    if case.method == "dream_vanilla" and isinstance(unmasker, Threshold):
+        unmasker = CarriedBudget(**asdict(unmasker))
+    if case.method == "dream_fast":
+        unmasker = forced(unmasker)
+    if isinstance(unmasker, FilteredThreshold):
+        given = {name: case.settings.get(name) for name in ("top_p", "top_k")}
+        unmasker.filters = SamplingParams(**{k: v for k, v in given.items() if v is not None})
+    return unmasker
 
 
 def differences(case: Case, found: Decoded, recorder: ObservedRecorder) -> Iterator[str]:
