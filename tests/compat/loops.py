@@ -60,7 +60,24 @@ class IdleCallDenoiser(IdlingDenoiser):
         return event
 
 
-class CappedDenoiser(Denoiser):
+class CutDenoiser(Denoiser):
+    """The last block ends with the answer: it is shorter if the blocks do not divide the answer."""
+
+    def step(
+        self, block: slice, block_index: int, block_step: int, fills: slice | None = None
+    ) -> PendingStep:
+        """As the base class."""
+        return super().step(self._cut(block), block_index, block_step, fills)
+
+    def masks_left(self, block: slice) -> np.ndarray:
+        """As the base class."""
+        return super().masks_left(self._cut(block))
+
+    def _cut(self, block: slice) -> slice:
+        return slice(block.start, min(block.stop, self.run.length))
+
+
+class CappedDenoiser(CutDenoiser):
     """A block ends after `cap(block)` steps, and keeps the masks that are left."""
 
     def __init__(self, job: Job, cap: Callable[[slice], int]) -> None:

@@ -69,20 +69,27 @@ def dllm_counts(masks, steps) -> list[int]:
     return [count for count in counts if count]
 
 
-def dllm(blocks, size, calls, choose) -> PlainRun:
-    """dllm's sampler with a dual cache: at most `calls` calls a block, which may keep masks."""
-    model, run = PlainModel(model_of(LLADA)), started(blocks * size)
+def dllm(length, size, steps, choose) -> PlainRun:
+    """dllm's sampler with a dual cache: a block has no more calls than counts, and may keep masks.
+
+    The last block is shorter if `size` does not divide `length`.
+    """
+    model, run = PlainModel(model_of(LLADA)), started(length)
     every, cache = torch.arange(len(run.ids)), model.empty(len(run.ids))
     for start in range(len(PROMPT), len(run.ids), size):
-        for call in range(calls):
-            if masks := run.masks(start, start + size):
-                first = 0 if call == 0 else start
-                rows = every if call == 0 else every[start : start + size]
+        block = every[start : start + size]
+        for call, count in enumerate(dllm_counts(len(block), steps)):
+            if masks := run.masks(start, start + len(block)):
+                first, rows = (0, every) if call == 0 else (start, block)
                 z = model.forward(run.ids, rows, cache)
                 scores = {p: best(z[p - first])[0] for p in masks}
-                chosen = choose(ranked(scores), scores, call)
+                chosen = choose(ranked(scores), scores, count)
                 run.commit({p: best(z[p - first])[1] for p in chosen})
     return run
+
+
+def counted(order, scores, count):
+    return order[:count]
 
 
 @pytest.mark.parametrize("steps", range(1, 20))
@@ -94,26 +101,30 @@ def test_dllm_rounds_the_counts_of_a_block(steps):
 @pytest.mark.parametrize("short", [0, 1])  # the steps of a block are rounded up
 @pytest.mark.parametrize("steps", [3, 5, 12])
 def test_dllm_without_a_factor_commits_rounded_counts(steps, short):
-    counts = dllm_counts(8, steps)
-    expected = dllm(2, 8, len(counts), lambda order, scores, call: order[: counts[call]])
     settings = {"gen_length": 16, "block_length": 8, "steps": 2 * steps - short, "cache": "dual"}
-    assert_same(decoded("dllm_fast", LLADA, settings), expected)
-    assert len(counts) < 12
+    assert_same(decoded("dllm_fast", LLADA, settings), dllm(16, 8, steps, counted))
+    assert len(dllm_counts(8, steps)) < 12
+
+
+@pytest.mark.parametrize(("length", "steps"), [(5, 12), (20, 4)])  # one block, and three
+def test_dllms_last_block_is_shorter_if_the_blocks_do_not_divide_the_answer(length, steps):
+    settings = {"gen_length": length, "block_length": 8, "steps": 12, "cache": "dual"}
+    assert_same(decoded("dllm_fast", LLADA, settings), dllm(length, 8, steps, counted))
 
 
 @pytest.mark.parametrize("rule", ["factor", "threshold"])
 @pytest.mark.parametrize("steps", [2, 8])
 def test_dllms_dual_cache_caps_the_calls_of_a_block(rule, steps):
-    def factor(order, scores, call):
+    def factor(order, scores, count):
         limits = [-1.0, *(1 - 0.2 / (n + 1) for n in range(2, len(order) + 1))]
         failed = [n for n, p in enumerate(order) if scores[p] < limits[n]]
         return order[: failed[0] if failed else len(order)]
 
-    def threshold(order, scores, call):
+    def threshold(order, scores, count):
         return above(0.99)(order, scores)
 
     chosen = {"factor": factor, "threshold": threshold}[rule]
-    expected = dllm(2, 8, len(dllm_counts(8, steps)), chosen)
+    expected = dllm(16, 8, steps, chosen)
     settings = {"gen_length": 16, "block_length": 8, "steps": 2 * steps, "cache": "dual"}
     found = decoded("dllm_fast", LLADA, settings | {rule: {"factor": 0.2, "threshold": 0.99}[rule]})
     assert_same(found, expected)

@@ -19,6 +19,7 @@ from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
 from tests.compat.loops import (
     CappedDenoiser,
+    CutDenoiser,
     IdleCallDenoiser,
     OneStepDenoiser,
     denoiser_of_every_step,
@@ -94,6 +95,7 @@ def setup(case: Case) -> Setup:
         make_policy=lambda: _policy(case, spec),
         make_unmasker=lambda: _unmasker(case, spec),
         make_denoiser=_loop(case.method, spec),
+        answer=case.settings["gen_length"],
     )
 
 
@@ -107,11 +109,16 @@ def plain_setup(case: Case) -> Setup:
 
 
 def spec_of(case: Case) -> RunSpec:
-    """The RunSpec of a case. dllm divides the steps among the blocks rounded up."""
+    """The RunSpec of a case.
+
+    dllm divides the steps among the blocks rounded up. Its last block may be shorter; the spec then
+    names the answer up to the end of a whole one.
+    """
     settings, method = case.settings, case.method
-    steps, blocks = settings["steps"], settings["gen_length"] // settings["block_length"]
+    steps, length = settings["steps"], settings["gen_length"]
     if method == "dllm_fast":
-        steps = -(-steps // blocks) * blocks
+        blocks = -(-length // settings["block_length"])
+        steps, length = -(-steps // blocks) * blocks, blocks * settings["block_length"]
     cache, cache_knobs = _cache(settings, method)
     unmasker, knobs = (
         _dream_rule(settings, method) if method.startswith("dream_") else _rule(settings)
@@ -119,7 +126,7 @@ def spec_of(case: Case) -> RunSpec:
     if method == "dkv_greedy":
         knobs |= {"quota.score": "random"}
     return RunSpec(
-        gen_length=settings["gen_length"],
+        gen_length=length,
         block_length=settings["block_length"],
         steps=steps,
         unmasker=unmasker,
@@ -195,7 +202,9 @@ def _loop(method: str, spec: RunSpec) -> Callable[[Job], Denoiser]:
     by_confidence = spec.unmasker != "quota"  # a quota needs no more steps than these
     if method == "spa" and by_confidence:
         return lambda job: CappedDenoiser(job, lambda block: steps)
-    if method == "dllm_fast" and spec.cache == "dual" and by_confidence:
+    if method == "dllm_fast":
+        if spec.cache != "dual" or not by_confidence:
+            return CutDenoiser
         return lambda job: CappedDenoiser(
             job, lambda block: len(rounded_counts(block.stop - block.start, steps))
         )
