@@ -17,6 +17,7 @@ from engine.models.base import ModelAdapter
 from engine.models.kernels.choice import Kernels
 from engine.models.loading.checkpoint import Checkpoint
 from engine.models.loading.families import folder_adapter_class
+from tests.conformance.guided_calls import numbered_by_step
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 FOLDERS = (
@@ -73,9 +74,12 @@ class Case:
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The recorded arrays by name."""
+        """The recorded arrays by name; calls are numbered as the engine numbers its steps."""
         with np.load(self.folder / f"{self.id}.npz", allow_pickle=False) as file:
-            return dict(file)
+            found = dict(file)
+        if self.method == "dllm_cache" and self.settings.get("cfg_scale"):
+            return numbered_by_step(found, self.settings)
+        return found
 
     @property
     def prompt(self) -> torch.Tensor:

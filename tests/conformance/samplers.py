@@ -34,6 +34,7 @@ from tests.compat.samplers import (
 )
 from tests.compat.schedules import CarriedBudget, RoundedQuota, rounded_counts
 from tests.conformance.cases import Case
+from tests.conformance.guided_calls import cfg_interval
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
 
@@ -144,8 +145,7 @@ def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any
         knobs["dllm_cache.prompt_interval"] = _interval(settings["kp"])
         knobs["dllm_cache.response_interval"] = _interval(settings["kr"])
         knobs["dllm_cache.recompute_ratio"] = float(settings["rho"])
-        interval = settings.get("cfg_interval_steps", settings.get("cfg_interval", 1))
-        knobs["dllm_cache.cfg_interval"] = interval
+        knobs["dllm_cache.cfg_interval"] = cfg_interval(settings)
     if method.startswith("dkv_"):
         cache = "dkv_cache"
         knobs["dkv_cache.reload_interval"] = settings["reload"]
