@@ -30,6 +30,7 @@ from inspector.server.bundle import bundle_route
 from inspector.server.compressed_page import CompressedPage
 from inspector.server.gate import MAX_EVENTS, Gate
 
+THREADS = 216  # for the runs, and 64 for everything else
 QUEUE_PAUSE = 0.01  # seconds; with the millisecond of Gradio, an idle app uses 4 % of a processor
 
 
@@ -116,7 +117,7 @@ def launch_options(page: Page) -> dict[str, Any]:
     return {
         "theme": theme(), "css": static_files.css(), "footer_links": ["api", "settings"],
         "ssr_mode": False, "run_history": False, "max_file_size": page.trace_bytes,
-        "state_session_capacity": 64, "max_threads": 216,
+        "state_session_capacity": 64, "max_threads": THREADS,
         "app_kwargs": {
             "middleware": [page.gate, Middleware(CompressedPage)],
             "routes": [bundle_route(), *page.routes],

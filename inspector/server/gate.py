@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
@@ -15,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inspector.handlers.uploads import UnreadUploads
 from inspector.server.request_checks import SESSION, Refused, check_body
-from inspector.server.upload_folder import UploadFolder
+from inspector.server.upload_folder import CROWDED_S, UploadFolder
 from inspector.server.visitor_address import address_of
 
 API = "/gradio_api/"
@@ -25,6 +27,10 @@ MIN_FOLDER_BYTES = 2_000_000_000
 MAX_EVENTS, EVENTS_OF_AN_ADDRESS = 128, 64  # that Gradio has not begun
 CROWDED = "queue: too many requests wait from your network address; try again in a minute"
 NO_SPACE = "upload: the server has no space for files now; try again in a few minutes"
+STALLED_S = CROWDED_S - 60  # so that no file is removed as an old one while it is written
+STALLED = "upload: nothing of it arrived for minutes, so it was ended; send it again"
+DIRECT = (API + "run/", API + "api/", API + "component_server")  # calls that do not queue
+DIRECT_OF_AN_ADDRESS = 16  # of them; a quarter of the threads that all runs leave
 BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"/(monitoring|login|logout|runs)(/|$)"
     r"|/gradio_api/(proxy=|file=https?:|file/|stream/|process_recording|deep_link|dev/|profiling/"
@@ -39,9 +45,11 @@ class Gate:
 
     A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An event is refused while
     EVENTS_OF_AN_ADDRESS of its network address wait for Gradio, so that one visitor's leave room
-    for others. An upload is cut off after two traces of `trace_bytes`, and refused or cut off while
-    the upload folder has more than two uploads and MIN_FOLDER_BYTES; its files are added to
-    `uploads`. A refusal has a 4xx status, or 503; its `detail` names the field and its correction.
+    for others. Of the calls that do not queue DIRECT_OF_AN_ADDRESS are served at the same time, and
+    its other ones wait here, without a thread. An upload is cut off after two traces of
+    `trace_bytes`, if nothing of it arrives for STALLED_S seconds, and refused or cut off while the
+    upload folder has more than two uploads and MIN_FOLDER_BYTES; its files are added to `uploads`.
+    A refusal has a 4xx status, or 503; its `detail` names the field and its correction.
     """
 
     def __init__(self, app: ASGIApp, trace_bytes: int, uploads: UnreadUploads) -> None:
@@ -49,6 +57,7 @@ class Gate:
         self._uploads = uploads
         self._most_upload = 2 * trace_bytes + FORM_BYTES
         self._folder = UploadFolder()
+        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to Gradio, or refuse it."""
@@ -67,6 +76,11 @@ class Gate:
             await answer(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _path(scope).startswith(DIRECT):
+            own = address_of(Request(scope))
+            async with self._lines.setdefault(own, asyncio.Semaphore(DIRECT_OF_AN_ADDRESS)):
+                await self._app(scope, receive, send)
+            return
         try:
             counted = _counting(send, self._uploads) if _is_upload(scope) else send
             await self._app(scope, receive, counted)
@@ -187,12 +201,17 @@ def _limited(receive: Receive, most: int, arrived: Callable[[int], int], most_he
     """The channel `receive`, ended by a 413 error after `most` bytes, or if the folder is full.
 
     `arrived` gets the size of each part and returns the bytes in the folder, `most_held` at most.
+    A wait of STALLED_S seconds for a part ends it by a 408 error.
     """
     size = 0
 
     async def count() -> Message:
         nonlocal size
-        message = await receive()
+        try:
+            async with asyncio.timeout(STALLED_S):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, STALLED) from None
         part = len(message.get("body", b""))
         size += part
         held = arrived(part)

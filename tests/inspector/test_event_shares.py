@@ -1,14 +1,28 @@
-"""The share of a network address in the events that wait for Gradio."""
+"""The share of a network address in the events that wait for Gradio, and in the direct calls."""
 
+import asyncio
+from collections import Counter
+from itertools import cycle
 from types import SimpleNamespace
 
 import pytest
 from starlette.requests import Request
 
+from inspector.handlers.uploads import UnreadUploads
+from inspector.page.layout import THREADS
+from inspector.run_store import RUN_SLOTS
 from inspector.server import gate
-from inspector.server.gate import CROWDED, EVENTS_OF_AN_ADDRESS, MAX_EVENTS, _check_events
+from inspector.server.gate import (
+    CROWDED,
+    DIRECT,
+    DIRECT_OF_AN_ADDRESS,
+    EVENTS_OF_AN_ADDRESS,
+    MAX_EVENTS,
+    Gate,
+    _check_events,
+)
 from inspector.server.request_checks import Refused
-from tests.inspector.test_gate import client, right, served  # noqa: F401
+from tests.inspector.test_gate import client, result_of, right, served  # noqa: F401
 
 
 def scope_of(address, waiting=()):
@@ -35,3 +49,30 @@ def test_the_gate_refuses_an_event_beyond_the_share(client, monkeypatch, route):
     answer = client.post(f"/gradio_api/{route}", json=right())
     assert (answer.status_code, answer.json()["detail"]) == (503, CROWDED)
     assert client.post("/gradio_api/run/predict", json=right()).status_code == 200
+
+
+def test_the_direct_calls_of_one_address_leave_threads_for_those_of_another():
+    begun = []
+
+    async def calls():
+        over = asyncio.Event()
+
+        async def app(scope, receive, send):
+            begun.append(scope["client"][0])
+            await over.wait()
+
+        checked = Gate(app, 5_000, UnreadUploads())
+        callers = [*["me"] * (DIRECT_OF_AN_ADDRESS + 1), "you"]
+        made = [
+            asyncio.create_task(checked._serve(scope_of(who) | {"path": path}, None, None))
+            for who, path in zip(callers, cycle(DIRECT), strict=False)
+        ]
+        await asyncio.sleep(0)  # all have begun or wait
+        at_once = Counter(begun)
+        over.set()
+        await asyncio.gather(*made)
+        return at_once
+
+    assert result_of(calls()) == {"me": DIRECT_OF_AN_ADDRESS, "you": 1}
+    assert Counter(begun) == {"me": DIRECT_OF_AN_ADDRESS + 1, "you": 1}
+    assert 4 * DIRECT_OF_AN_ADDRESS <= THREADS - RUN_SLOTS

@@ -4,8 +4,9 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from inspector.server import upload_folder
+from inspector.server import gate, upload_folder
 from inspector.server.upload_folder import EXPORTS, OWN_NAME, UploadFolder
 
 
@@ -26,3 +27,15 @@ def test_files_that_nobody_read_soon_make_room_in_a_full_folder(tmp_path, monkey
     assert (held(folder, most) > 0) == stays
     assert upload.exists() == stays
     assert export.exists()
+
+
+def test_an_upload_that_stalls_is_ended_before_its_file_is_removed_as_an_old_one(monkeypatch):
+    assert gate.STALLED_S < upload_folder.CROWDED_S
+    monkeypatch.setattr(gate, "STALLED_S", 0.001)
+
+    async def stalled():
+        await gate._limited(asyncio.Event().wait, 9, int, 9)()
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(HTTPException) as refusal:
+        pool.submit(asyncio.run, stalled()).result()
+    assert (refusal.value.status_code, refusal.value.detail) == (408, gate.STALLED)
