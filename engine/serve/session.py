@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -330,10 +330,11 @@ class Session:
         lock = RunLock(self.queue, sum(plan["max_forwards"] for plan in plans), control.owner)
         running, reason, failure = list(specs), "stopped", ""
         try:
-            for name, event in self._events(specs, points, parents, lock, control, pictures):
-                if isinstance(event, RunFinished):
-                    running.remove(name)
-                yield name, event
+            with closing(self._events(specs, points, parents, lock, control, pictures)) as events:
+                for name, event in events:  # closed here, or its lanes would outlive the lock
+                    if isinstance(event, RunFinished):
+                        running.remove(name)
+                    yield name, event
         except Exception as error:  # any failure is reported, and the lock is released
             reason = "memory" if is_out_of_memory(error) else "failed"
             failure = out_of_memory_message(error, specs.values(), self._models)
@@ -359,7 +360,7 @@ class Session:
         lock: RunLock,
         control: Control,
         pictures: run_images.Pictures,
-    ) -> Iterator[tuple[str, Event]]:
+    ) -> Generator[tuple[str, Event], None, None]:
         lanes: dict[str, AnyLane] = {}
         encoded: run_images.Encoded = {}  # lanes of the same model share the rows of an image
         for name, spec in specs.items():  # without the lock: other runs continue

@@ -85,6 +85,19 @@ def test_everything_is_released_after_the_stream_is_closed(session, held, steps)
     assert is_free(session)
 
 
+def test_the_tensors_of_a_closed_stream_are_freed_before_the_lock_is_released(
+    session, held, monkeypatch
+):
+    """The next run may capture a graph, which must not be interrupted by the end of another."""
+    left = []
+    monkeypatch.setattr(engine.serve.session, "free_memory", lambda: left.append(alive(held)))
+    events = session.run(FAST)
+    until(events, StepEvent)
+    assert alive(held)
+    events.close()
+    assert left == [[]]
+
+
 def test_everything_is_released_after_the_stream_is_dropped(session, held):
     events = session.race(RaceSpec(PLAIN, FAST))
     for _ in range(6):
