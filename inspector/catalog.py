@@ -23,6 +23,7 @@ class Catalog:
         self.trace_bytes: int = catalog["trace_bytes"]  # the largest trace file
         self.image_bytes: int = catalog["image_limits"]["file_bytes"]  # the largest image file
         self.guiders: list[str] = list(catalog["guiders"])
+        self.estimates: Mapping[str, Any] = catalog["estimates"]  # models and devices
         titles = catalog["device_titles"]
         self.devices: list[str] = list(catalog["devices"])
         self.device_choices = [

@@ -73,9 +73,6 @@ class Session(Protocol):
         naming what is wrong.
         """
 
-    def estimate_choices(self) -> dict[str, Any]:
-        """`models` and `devices` of an estimate, as pairs of title and name."""
-
     def takes_images(self, name: str) -> bool:
         """Whether a model takes images."""
 

@@ -75,14 +75,14 @@ class ModelPool:
         self._tokenizers: dict[tuple[Path, str], Tokenizer] = {}
         self._visions: dict[Path, VisionInfo | CheckpointError | None] = {}
 
-    def describe(self) -> list[dict[str, Any]]:
-        """The models that may be chosen, as plain data.
+    def describe(self) -> Iterator[dict[str, Any]]:
+        """The models that may be chosen, as plain data; each config is read when it is asked for.
 
         `available`: on disk. `parameters`: 0 if unknown. `images`: it takes images;
         `image_problem`: why it does not, though its config names a vision part. `error`: present if
         a config is invalid.
         """
-        return [self._describe(name) for name in self._resolver.names]
+        return map(self._describe, self._resolver.names)
 
     def info(self, name: str) -> ModelInfo | None:
         """Sizes and ids of a model that is on disk or registered; None of any other."""

@@ -70,11 +70,13 @@ class Session:
         image_problem, attention, block_sizes, and error if it cannot be read. `image_limits` are
         PictureLimits. `guiders` are the listed names for `guided.guider`. `any_model`: models and
         guiders that are not listed may be named too. `trace_bytes`: the largest trace file.
+        `estimates` are the models and devices that an estimate may name: pairs of title and name.
         """
+        models = list(self._models.describe())
         own: dict[str, Any] = {
-            "models": self._models.describe(), "devices": present_devices(),
-            "device_titles": device_titles(), "guiders": self._models.guiders.names,
-            "any_model": self._limits is None,
+            "models": models, "estimates": estimate_choices(models, self._limits is not None),
+            "devices": present_devices(), "device_titles": device_titles(),
+            "guiders": self._models.guiders.names, "any_model": self._limits is None,
             "trace_bytes": MAX_BYTES if self._limits is None else self._limits.trace,
             "image_limits": self._picture_limits._asdict(),
         }  # fmt: skip
@@ -166,10 +168,6 @@ class Session:
             return estimate_spec(self._models, spec, request)
         with without_runs(self.queue):
             return estimate_spec(self._models, spec, request)
-
-    def estimate_choices(self) -> dict[str, Any]:
-        """Models and devices that an estimate may name, as pairs of title and name."""
-        return estimate_choices(self._models.describe(), self._limits is not None)
 
     @property
     def _picture_limits(self) -> PictureLimits:
@@ -311,8 +309,8 @@ class Session:
 
     def default_race(self) -> RaceSpec:
         """Plain decoding against Fast-dLLM's dual cache with threshold 0.9."""
-        names = [row["name"] for row in self._models.describe() if row["available"]]
-        return suite.default_race(names[0] if names else RunSpec().model)
+        names = (row["name"] for row in self._models.describe() if row["available"])
+        return suite.default_race(next(names, RunSpec().model))
 
     def _stream(
         self,

@@ -66,7 +66,6 @@ class Handlers:
         self.controls = RunControls(session.control)
         self.known_problems = KnownProblems()
         self.uploads = UnreadUploads()
-        self._estimates = session.estimate_choices()  # it reads the configs of all models
         folder = Path(get_upload_folder())
         self.images = ImageService(
             session, form.catalog.image_bytes, error_text, folder, self.uploads
@@ -344,7 +343,7 @@ class Handlers:
         memory, ends = plan.memory(plans), plan.end_of_text(plans)
         return {
             "lanes": rows, "memory": memory, "ends": ends, "question": text, "before": before,
-            "estimates": self._estimates,
+            "estimates": self.form.catalog.estimates,
         }  # fmt: skip
 
     def _plan_row(self, lane: str, spec: RunSpec, found: Mapping[str, Any]) -> dict[str, str]:

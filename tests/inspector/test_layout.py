@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from copy import copy
@@ -14,6 +15,7 @@ from gradio import queueing
 from engine.advise.service import SearchService
 from engine.batch.service import BatchService
 from engine.serve.fair_queue import MAX_WAITING
+from engine.serve.model_pool import ModelPool
 from inspector.handlers.api import VIEWS_AT_ONCE
 from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import BUTTONS, RUNS
@@ -180,6 +182,20 @@ def test_a_text_model_offers_no_image(demo):
     """The page opens with the first model, which reads text only."""
     (box,) = (one for one in demo.blocks.values() if one.elem_id == "ds-image-box")
     assert box.visible is False
+
+
+def test_the_configs_of_all_models_are_read_once(session, monkeypatch):
+    """That of the default model also for the default race."""
+    read, describe = Counter(), ModelPool._describe
+
+    def counted(pool, name):
+        read[name] += 1
+        return describe(pool, name)
+
+    monkeypatch.setattr(ModelPool, "_describe", counted)
+    build(session)
+    del read[session.default_race().a.model]
+    assert set(read.values()) == {1}
 
 
 def test_launch_options_are_known_to_gradio(demo):
