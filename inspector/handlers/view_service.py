@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -114,18 +114,21 @@ class ViewService:
     def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
         """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
 
-        A race whose recording a limit refuses, or that would spend a quota, is not recorded. Nor is
-        one while a run or another recording of the visitor goes on, which this one would stop. A
-        race is considered once: this also follows uploads that run nothing.
+        A race whose recording a limit refuses, or that would spend a quota, is not recorded, nor
+        one that another visitor sees too. Nor is one while a run or another recording of the
+        visitor goes on, which this one would stop. A race is considered once: this also follows
+        uploads that run nothing.
         """
-        record = self._handlers.current(request)
-        wanted = False
-        if record is not None and record.record_next and not self._handlers.is_live(request):
-            record.record_next, wanted = False, self._is_short(record)
+        handlers, who = self._handlers, visitor_id(request)
+        record, wanted = handlers.current(request), False
+        if record is not None and record.record_next and not handlers.is_live(request):
+            shared = handlers.live_runs.is_shared(who, record.run_id)
+            record.record_next, wanted = False, not shared and self._is_short(record)
         if record is not None and wanted:
-            yield from self._record(record, "layers", visitor_id(request))
-        else:
-            yield [gr.skip()] * (1 + len(BUTTONS))
+            with suppress(gr.Error):  # too many runs of the address: nobody asked for this one
+                yield from self._record(record, "layers", who)
+                return
+        yield [gr.skip()] * (1 + len(BUTTONS))
 
     def _is_short(self, record: RaceRecord) -> bool:
         """Whether a finished, timed race can be recorded in a short time."""

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 
+from inspector import run_store
 from inspector.handlers.page_handlers import BUTTONS
 from inspector.handlers.view_service import (
     ViewService,
@@ -188,6 +189,23 @@ def test_a_recording_that_a_limit_or_a_quota_stands_against_is_not_begun(
     monkeypatch.setattr(handlers.session, "plan", lambda spec: {"gpu_seconds": 20})
     assert said(handlers, request_of) == []
     assert asked == ["layers"]
+
+
+def test_a_recording_beyond_the_share_of_the_address_is_left_out_in_silence(
+    handlers, finished, request_of, monkeypatch
+):
+    """Nobody asked for it."""
+    monkeypatch.setattr(run_store, "visitor_address", lambda: "me")
+    monkeypatch.setattr(run_store, "SLOTS_OF_AN_ADDRESS", 0)
+    assert said(handlers, request_of) == []
+    assert (finished.recorded, handlers.is_live(request_of())) == ({}, False)
+
+
+def test_a_race_that_another_visitor_sees_too_is_not_recorded(handlers, finished, request_of):
+    """The data that their page asks for would be those of another version."""
+    handlers.live_runs.show("other", finished.run_id)
+    assert said(handlers, request_of) == []
+    assert finished.recorded == {}
 
 
 def test_a_page_that_has_run_nothing_records_nothing(handlers, request_of):
