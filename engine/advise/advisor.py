@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from engine.advise.measuring import Measured, Measuring, Progress
 from engine.advise.narrow_model import NarrowModel, flop_scale, step_flops
 from engine.advise.prediction import Prediction, predict_steps
 from engine.advise.request import FINALISTS, AdviceRequest
-from engine.advise.reuse_error import drift_profile, measure_reuse_error
+from engine.advise.reuse_error import RunReuse, drift_profile, measure_reuse_error
 from engine.advise.search import CacheSearch, NoSettingError, search_at_random, search_cache
 from engine.advise.search_space import DEFAULT, fitted, grid, title_of
 from engine.batch.journal import Journal
@@ -39,15 +38,15 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class ExactRun:
-    """The trace of a recorded exact run, and its FLOPs by part."""
+    """What is kept of a recorded exact run: tokens of its prompt, steps, FLOPs by part, reuse.
 
-    trace: Trace
+    Not its trace: every search that goes on holds its exact runs.
+    """
+
+    tokens: int
+    steps: int
     flops: np.ndarray
-
-    @cached_property
-    def nbytes(self) -> int:
-        """Bytes of the trace's arrays."""
-        return sum(array.nbytes for array in self.trace.arrays().values())
+    reuse: RunReuse
 
 
 @dataclass
@@ -226,10 +225,10 @@ class Advisor:
                 self._exact.append(own)
             if own is None or self._measuring.stopped:
                 return None
-        first = self._exact[0].trace.arrays()
-        tokens, count = int(first["prompt_mask"].sum()), self._exact[0].trace.steps
+        first = self._exact[0]
+        tokens, count = first.tokens, first.steps
         steps = self._narrow.run(request.plain, tokens, count)
-        scale, errors = flop_scale(self._exact[0].flops, steps), measure_reuse_error(self._traces)
+        scale, errors = flop_scale(first.flops, steps), measure_reuse_error(self._reuse)
 
         def predict(spec: RunSpec) -> Prediction:
             if spec not in self._predicted:
@@ -240,11 +239,11 @@ class Advisor:
         return predict
 
     @property
-    def _traces(self) -> list[Trace]:
-        return [one.trace for one in self._exact]
+    def _reuse(self) -> list[RunReuse]:
+        return [one.reuse for one in self._exact]
 
     def _profile(self, quantity: str) -> DriftProfile:
-        return drift_profile(self._traces, quantity)
+        return drift_profile(self._reuse, quantity)
 
     def _final_test(self, cache: str, found: CacheAdvice) -> Iterator[Progress]:
         """Measure the best settings of the search, and published ones, on new prompts.
@@ -360,4 +359,6 @@ def _record(run: Run, spec: RunSpec) -> ExactRun | None:
             flops += step_flops(event)
         elif isinstance(event, RunFinished) and event.reason in FAILED:
             raise ValueError(f"model: the exact run failed: {event.message}")
-    return ExactRun(trace, flops) if trace.meta.get("reason") == "done" else None
+    if trace.meta.get("reason") != "done":
+        return None
+    return ExactRun(trace.prompt_length, trace.steps, flops, RunReuse.of(trace))

@@ -70,28 +70,49 @@ class ReuseError:
         return np.where(outside > 0, left / np.maximum(outside, 1e-9), 0.0)
 
 
-def measure_reuse_error(traces: Sequence[Trace]) -> ReuseError:
-    """The errors of reuse in exact runs that were recorded at level `layers`, whole.
+@dataclass(frozen=True)
+class RunReuse:
+    """What an exact run says of reuse, in a small part of the bytes of its trace.
 
-    Raises ValueError naming `record` if a trace has no drifts.
+    `sums` and `counts` [layers, 2, REGIONS, ages] float64: the errors of K and V of pairs of steps
+    by age, summed, and their numbers. `moved` [layers, SITES] float64: mean drifts from step to
+    step. `left` is that of ReuseError. `codes` [QUANTITIES, layers, NOT_EVALUATED] int64: numbers
+    of drifts from step to step by their code.
     """
-    if not traces or any(not len(one.arrays()["drift"]) for one in traces):
-        raise ValueError("record: the exact runs have no drifts; record at the level layers")
-    by_age = _by_age([_pairs(one) for one in traces])
-    moved = np.mean([_mean_drifts(one) for one in traces], axis=0)  # [layers, SITES]
+
+    sums: np.ndarray
+    counts: np.ndarray
+    moved: np.ndarray
+    left: np.ndarray
+    codes: np.ndarray
+
+    @classmethod
+    def of(cls, trace: Trace) -> RunReuse:
+        """That of an exact run that was recorded at level `layers`, whole.
+
+        Raises ValueError naming `record` if the trace has no drifts.
+        """
+        if not len(trace.arrays()["drift"]):
+            raise ValueError("record: the exact runs have no drifts; record at the level layers")
+        sums, counts = _sums_by_age(*_pairs(trace))
+        return cls(sums, counts, _mean_drifts(trace), _drift_left(trace), _codes(trace))
+
+
+def measure_reuse_error(runs: Sequence[RunReuse]) -> ReuseError:
+    """The errors of reuse in exact runs."""
+    by_age = _by_age([(one.sums, one.counts) for one in runs])
+    moved = np.mean([one.moved for one in runs], axis=0)  # [layers, SITES]
     value = np.maximum(moved[:, SITES.index("v")], 1e-9)
     scale = moved[:, [SITES.index("attn"), SITES.index("ffn")]] / value[:, None]
     outputs = np.clip(by_age[:, 1:2] * scale[:, :, None, None], 0, 2)
-    left = np.mean([_drift_left(one) for one in traces], axis=0)
+    left = np.mean([one.left for one in runs], axis=0)
     return ReuseError(np.concatenate((by_age, outputs), 1), left)
 
 
-def drift_profile(traces: Sequence[Trace], quantity: str) -> DriftProfile:
+def drift_profile(runs: Sequence[RunReuse], quantity: str) -> DriftProfile:
     """The drifts of a quantity from step to step in exact runs, as a profile of the rows."""
-    codes = [one.arrays()["drift"][1:, :, QUANTITIES.index(quantity)] for one in traces]
-    layers = codes[0].shape[1]
-    drifts = [np.concatenate([DRIFTS[c[:, i][c[:, i] != NOT_EVALUATED]] for c in codes])
-              for i in range(layers)]  # fmt: skip
+    codes = np.sum([one.codes[QUANTITIES.index(quantity)] for one in runs], axis=0)
+    drifts = [np.repeat(DRIFTS[:NOT_EVALUATED], row) for row in codes]
     counts = np.stack([histogram(one) for one in drifts])
     return DriftProfile("none", quantity, counts, np.array([one.sum() for one in drifts]))
 
@@ -110,23 +131,37 @@ def _pairs(trace: Trace) -> Pairs:
     return steps[later] - steps[earlier], DRIFTS[arrays["similarity"]], regions
 
 
-def _by_age(found: Sequence[Pairs]) -> np.ndarray:
-    """Mean errors [layers, 2, REGIONS, ages] of K and V; ages without a pair are interpolated.
+def _sums_by_age(
+    ages: np.ndarray, errors: np.ndarray, regions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and numbers of the errors of `_pairs` by age, [layers, 2, REGIONS, ages] each.
 
     Pairs with a step that had not computed a group, as those of later blocks of a block model, have
     no error and do not count.
     """
-    longest = max(int(ages.max(initial=0)) for ages, _, _ in found) + 1
-    layers = found[0][1].shape[2]
+    longest, layers = int(ages.max(initial=0)) + 1, errors.shape[2]
     sums = np.zeros((layers, 2, len(REGIONS), longest))
     counts = np.zeros_like(sums)
-    for ages, errors, regions in found:
-        for group, region in enumerate(regions):
-            for layer, kind in np.ndindex(layers, 2):
-                own = errors[:, kind, layer, group]
-                known = ~np.isnan(own)
-                counts[layer, kind, region] += np.bincount(ages[known], minlength=longest)
-                sums[layer, kind, region] += np.bincount(ages[known], own[known], longest)
+    for group, region in enumerate(regions):
+        for layer, kind in np.ndindex(layers, 2):
+            own = errors[:, kind, layer, group]
+            known = ~np.isnan(own)
+            counts[layer, kind, region] += np.bincount(ages[known], minlength=longest)
+            sums[layer, kind, region] += np.bincount(ages[known], own[known], longest)
+    return sums, counts
+
+
+def _by_age(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Mean errors [layers, 2, REGIONS, ages] of K and V; ages without a pair are interpolated.
+
+    `found` are the sums and the numbers of each run (`_sums_by_age`).
+    """
+    longest = max(own.shape[-1] for own, _ in found)
+    sums = np.zeros((*found[0][0].shape[:-1], longest))
+    counts = np.zeros_like(sums)
+    for own, number in found:
+        sums[..., : own.shape[-1]] += own
+        counts[..., : own.shape[-1]] += number
     for cell in np.ndindex(sums.shape[:3]):
         places = np.flatnonzero(counts[cell])
         if len(places):  # none without a prompt
@@ -145,6 +180,16 @@ def _mean_drifts(trace: Trace) -> np.ndarray:
         known = known[known != NOT_EVALUATED]
         if known.size:
             found[layer, site] = DRIFTS[known].mean()
+    return found
+
+
+def _codes(trace: Trace) -> np.ndarray:
+    """See RunReuse.codes."""
+    drift = trace.arrays()["drift"][1:]
+    found = np.zeros((drift.shape[2], drift.shape[1], NOT_EVALUATED), np.int64)
+    for quantity, layer in np.ndindex(*found.shape[:2]):
+        counts = np.bincount(drift[:, layer, quantity].ravel(), minlength=NOT_EVALUATED + 1)
+        found[quantity, layer] = counts[:NOT_EVALUATED]
     return found
 
 

@@ -24,7 +24,6 @@ from engine.core.events import Event, RunFinished
 from engine.models.base import ModelInfo
 
 KEPT_SEARCHES = 64
-KEPT_EXACT_BYTES = 256 << 20  # of the exact runs of all searches that are held
 EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
 LEFT_OUT = ("start", "fixed", "messages")  # of a spec
 
@@ -96,11 +95,6 @@ class Search(Task):
     def left(self) -> bool:
         """Whether the search is not over."""
         return self.state != "done"
-
-    @property
-    def exact_bytes(self) -> int:
-        """Bytes of the exact runs that the search holds."""
-        return sum(one.nbytes for one in list(self._exact))
 
     def run(self, control: Control) -> Iterator[Progress]:
         """Search until the final test is over, Stop, or the end of the time.
@@ -261,8 +255,7 @@ def in_words(seconds: float) -> str:
 
 def _too_many(searches: Collection[Search]) -> bool:
     """Whether some of the searches must be dropped."""
-    held = sum(one.exact_bytes for one in searches)
-    return len(searches) > KEPT_SEARCHES or held > KEPT_EXACT_BYTES
+    return len(searches) > KEPT_SEARCHES
 
 
 def _kind(of: Any, known: bool) -> str:

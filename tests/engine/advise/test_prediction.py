@@ -18,8 +18,10 @@ from engine.advise.prediction import (
 )
 from engine.advise.reuse_error import (
     ReuseError,
+    RunReuse,
     _by_age,
     _pairs,
+    _sums_by_age,
     drift_profile,
     measure_reuse_error,
 )
@@ -45,6 +47,11 @@ def run(session, spec):
             flops += step_flops(event)
             shares.append(event.recomputed)
     return trace, flops, np.mean(shares)
+
+
+def errors_of(trace):
+    """The errors of reuse that one exact run gives."""
+    return measure_reuse_error([RunReuse.of(trace)])
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def test_the_flops_of_scheduled_methods_are_predicted_exactly(session, exact, na
     spec = with_cache(BASE, cache, knobs)
     _, flops, share = run(session, spec)
     scale = flop_scale(plain, list(narrow.run(BASE, tokens)))
-    errors = measure_reuse_error([trace])
+    errors = errors_of(trace)
     found = predict_steps(narrow, scale, errors, spec, tokens, trace.steps)
     assert found.gflops.sum() * 1e9 == pytest.approx(flops.sum(), rel=1e-9)
     assert found.recomputed == pytest.approx(share, rel=1e-9)
@@ -88,7 +95,7 @@ def test_predictions_rank_settings_as_their_measured_runs_do(session, exact, nar
     """
     trace, plain, _ = exact
     tokens = int(trace.arrays()["prompt_mask"].sum())
-    scale, errors = flop_scale(plain, list(narrow.run(BASE, tokens))), measure_reuse_error([trace])
+    scale, errors = flop_scale(plain, list(narrow.run(BASE, tokens))), errors_of(trace)
     work, true_work, risk, true_risk = [], [], [], []
     for interval in (2, 3, 5, 8, 16):
         knobs = {"dllm_cache.response_interval": interval, RATIO: 0.0}
@@ -108,7 +115,7 @@ def test_plain_decoding_has_no_error(exact, narrow):
     trace, plain, _ = exact
     tokens = int(trace.arrays()["prompt_mask"].sum())
     scale = flop_scale(plain, list(narrow.run(BASE, tokens)))
-    found = predict_steps(narrow, scale, measure_reuse_error([trace]), BASE, tokens, trace.steps)
+    found = predict_steps(narrow, scale, errors_of(trace), BASE, tokens, trace.steps)
     assert found.error == 0
     assert found.recomputed == 1
 
@@ -156,7 +163,7 @@ def test_a_step_has_rows_for_the_whole_canvas(narrow):
 def test_the_error_of_a_step_is_the_age_s_similarity(exact):
     """The similarity of recorded steps, read in another way than `measure_reuse_error` does."""
     trace, _, _ = exact
-    found, arrays = measure_reuse_error([trace]), trace.arrays()
+    found, arrays = errors_of(trace), trace.arrays()
     prompt = int(arrays["prompt_mask"].sum())
     codes, pair, by_age = arrays["similarity"], 0, []
     answer = [i for i, (low, _) in enumerate(arrays["similarity_group"]) if low >= prompt]
@@ -183,7 +190,7 @@ def test_the_rows_that_drift_most_leave_least():
 
 def test_drifts_of_a_layer_are_counted_once_a_row_and_step(exact):
     trace, _, _ = exact
-    profile = drift_profile([trace, trace], "v")
+    profile = drift_profile([RunReuse.of(trace)] * 2, "v")
     rows = len(trace.arrays()["canvas"]) * (trace.steps - 1)
     assert (profile.counts.sum(1) == 2 * rows).all()
 
@@ -191,13 +198,13 @@ def test_drifts_of_a_layer_are_counted_once_a_row_and_step(exact):
 def test_a_run_of_one_step_has_no_drifts(session):
     trace, _, _ = run(session, replace(BASE, gen_length=8, steps=1, record="layers"))
     assert trace.steps == 1
-    assert not measure_reuse_error([trace]).left.any()
+    assert not errors_of(trace).left.any()
 
 
 def test_traces_without_drifts_are_refused(session):
     trace, _, _ = run(session, BASE)
     with pytest.raises(ValueError, match=r"^record: "):
-        measure_reuse_error([trace])
+        RunReuse.of(trace)
 
 
 def test_a_block_that_begins_with_tokens_of_the_prompt_is_of_the_answer():
@@ -217,7 +224,7 @@ def test_pairs_of_steps_without_a_value_are_not_pairs_without_an_error():
     """Of the pairs of age 1 one has an error of 0.4, the other none: a step had not computed it."""
     errors = np.array([0.0, 0.4, 0.0, np.nan, np.nan, 0.0])[:, None, None, None]
     ages = np.array([0, 1, 0, 1, 2, 0])
-    found = _by_age([(ages, np.tile(errors, (1, 2, 1, 1)), np.array([1]))])
+    found = _by_age([_sums_by_age(ages, np.tile(errors, (1, 2, 1, 1)), np.array([1]))])
     assert found[0, 1, 1].tolist() == pytest.approx([0, 0.4, 0.4])
     assert not found[0, 1, 0].any()
 
@@ -244,7 +251,7 @@ def test_what_is_kept_falls_with_the_error():
 def test_a_layer_that_chooses_rows_counts_as_a_selection(exact, narrow):
     trace, plain, _ = exact
     tokens = int(trace.arrays()["prompt_mask"].sum())
-    scale, errors = flop_scale(plain, list(narrow.run(BASE, tokens))), measure_reuse_error([trace])
+    scale, errors = flop_scale(plain, list(narrow.run(BASE, tokens))), errors_of(trace)
     knobs = {"dllm_cache.response_interval": 4, "dllm_cache.prompt_interval": None}
     chosen, none = (
         predict_steps(

@@ -1,7 +1,9 @@
 """Searches of a page: limits, parts that continue each other, estimate, and what can be raced."""
 
+import gc
 import json
 import re
+import weakref
 from dataclasses import replace
 from itertools import islice
 
@@ -14,6 +16,7 @@ from engine.config.run_card import specs_of
 from engine.config.spec import RunSpec
 from engine.core.control import Control
 from engine.evaluate.repeat import differences, repeat
+from engine.trace.trace import Trace
 
 BASE = RunSpec(model="micro", prompt="", gen_length=8, block_length=4, steps=8)
 TEXT = {"text": "\n".join(f"Ann has {i} pens." for i in range(6))}
@@ -161,17 +164,23 @@ def test_a_search_advances_if_each_run_takes_longer_than_its_time(session, monke
     assert search.figures()["advice"]["finished"]
 
 
-def test_searches_with_many_bytes_of_exact_runs_are_dropped(session, monkeypatch):
-    monkeypatch.setattr(service, "KEPT_EXACT_BYTES", 1)
-    served = SearchService(session)
-    first, second = (served.open(TEXT, BASE, "dual", **ASKED) for _ in range(2))
-    run(first, stop_after=4)
-    assert first.exact_bytes == sum(
-        a.nbytes for e in first._exact for a in e.trace.arrays().values()
-    )
-    served.get(second.id)
-    with pytest.raises(ValueError, match="search: it is no longer in memory"):
-        served.get(first.id)
+def test_a_search_does_not_hold_the_traces_of_its_exact_runs(served, monkeypatch):
+    """A running search is not dropped, and its traces may have 64 MB each on a public page."""
+    made = []
+
+    class Watched(Trace):
+        def __init__(self):
+            super().__init__()
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(advisor, "Trace", Watched)
+    search = served.open(TEXT, BASE, "dual", **ASKED)
+    going_on = search.run(Control())
+    while len(search._exact) < EXACT_RUNS:
+        next(going_on)
+    gc.collect()
+    assert [one() for one in made] == [None] * EXACT_RUNS
+    going_on.close()
 
 
 def test_a_prompt_that_is_too_long_is_refused_by_its_number(served):
