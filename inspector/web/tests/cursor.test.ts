@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Cursor } from "../src/inspect/cursor.ts";
-import { Inspector } from "../src/inspect/inspector.ts";
+import type { Store } from "../src/race/store.ts";
 import { laneStart, raceOf, steps } from "./races.ts";
 
 /** A cursor, and how its listener was told. */
@@ -53,21 +53,37 @@ test("the token of a run that is no longer shown is unpinned without telling the
   assert.deepEqual(told, ["move"]);
 });
 
+const PROMPTS = [laneStart().prompt, [1, 2, 4]];
+
+/** A cursor with a token pinned in lane B, and the next run, of which only lane A has started. */
+function nextRun(prompt: number[]): [Cursor, Store] {
+  const store = raceOf(steps([0]), steps([0]));
+  const [one] = cursor();
+  one.move({ lane: "b", position: 5 }, true);
+  one.leave(store.lanes);
+  const lanes = { a: { start: laneStart({ prompt }) } };
+  store.take({ run: "next", state: "running", reset: true, lanes });
+  one.check(store.lanes);
+  return [one, store];
+}
+
 test("a token stays pinned in the next run of its prompt, of which lane A starts first", () => {
-  for (const prompt of [laneStart().prompt, [1, 2, 4]]) {
-    const store = raceOf(steps([0]), steps([0]));
-    const before = store.lanes;
-    const [one] = cursor();
-    one.move({ lane: "b", position: 5 }, true);
-    const lanes = { a: { start: laneStart({ prompt }) } };
-    store.take({ run: "next", state: "running", reset: true, lanes });
-    const inspector = Object.create(Inspector.prototype, {
-      cursor: { value: one },
-      store: { value: store },
-    }) as Inspector;
-    inspector.leave(before);
-    const same = prompt[2] === 3;
+  for (const prompt of PROMPTS) {
+    const [one] = nextRun(prompt);
+    const same = prompt === PROMPTS[0];
     assert.deepEqual([one.pinned.position, one.held], [same ? 5 : null, same]);
+  }
+});
+
+test("a token of lane B is unpinned once lane B starts with the prompt of another model", () => {
+  for (const prompt of PROMPTS) {
+    const [one, store] = nextRun(PROMPTS[0]);
+    store.take({ run: "next", state: "running", lanes: { b: { start: laneStart({ prompt }) } } });
+    one.check(store.lanes);
+    assert.equal(one.pinned.position, prompt === PROMPTS[0] ? 5 : null);
+    one.move({ position: 4 }, true);
+    one.check(store.lanes);
+    assert.equal(one.pinned.position, 4);
   }
 });
 

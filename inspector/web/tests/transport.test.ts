@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Transport } from "../src/race/transport.ts";
-import { raceOf, steps } from "./races.ts";
+import { Store } from "../src/race/store.ts";
+import { laneStart, raceOf, steps } from "./races.ts";
 
 /** A node of the replay bar that knows its value and hears its events. */
 class Part {
@@ -35,21 +36,33 @@ class Part {
 
 test("a race without times is aligned by step, and the next one again as the reader chose", () => {
   const root = new Part();
-  const bar = new Transport(
-    root as unknown as HTMLElement,
-    raceOf(steps([0]), steps([1])),
-    () => undefined,
-  );
+  const store = raceOf(steps([0]), steps([1]));
+  const bar = new Transport(root as unknown as HTMLElement, store, () => undefined);
   const choice = root.querySelector("[data-align]");
   const modes = (): string[] =>
-    [false, true].map((timed) => {
-      bar.reset(timed);
+    ["layers", "off"].map((record) => {
+      store.started[1].start.record = record;
+      bar.refresh();
       assert.equal(choice.value, bar.mode);
+      assert.equal(choice.querySelector('[value="time"]').disabled, record === "layers");
       return bar.mode;
     });
   assert.deepEqual(modes(), ["step", "time"]);
   choice.choose("tokens");
   assert.deepEqual(modes(), ["tokens", "tokens"]);
+});
+
+test("once lane B begins without times, the lanes are aligned by step, and their ends shown", () => {
+  const store = new Store();
+  const a = { start: laneStart(), rows: steps([0], [1]) };
+  store.take({ run: "run", state: "running", reset: true, lanes: { a } });
+  const bar = new Transport(new Part() as unknown as HTMLElement, store, () => undefined);
+  bar.go(10);
+  assert.deepEqual([bar.mode, bar.frames().a], ["time", 1]);
+  const b = { start: laneStart({ record: "layers" }) };
+  store.take({ run: "run", state: "running", lanes: { b } });
+  bar.refresh();
+  assert.deepEqual([bar.mode, bar.follow, bar.frames().a], ["step", true, 2]);
 });
 
 test("a replay goes on from where it was when a hidden tab is shown again", () => {

@@ -1,4 +1,5 @@
-import type { LaneName } from "../race/messages.ts";
+import type { Lane } from "../race/lane.ts";
+import { LANES, type LaneName } from "../race/messages.ts";
 
 /** A place in a run: lane, step, layer and position, counted from 0. */
 export interface Spot {
@@ -10,12 +11,16 @@ export interface Spot {
   position: number | null;
 }
 
+type Lanes = Readonly<Record<LaneName, Lane>>;
+
 /** The cursor that all views share: a pinned spot, and a preview while the pointer hovers. */
 export class Cursor {
   readonly pinned: Spot = { lane: "b", step: 0, layer: null, position: null };
   /** Whether the token stays chosen when the pointer leaves it. */
   held = false;
   private preview: Partial<Spot> | null = null;
+  /** The lanes of the run before, until it is known whether its pinned token stays. */
+  private left: Lanes | null = null;
 
   constructor(private readonly onMove: (how: "hover" | "move") => void) {}
 
@@ -54,6 +59,27 @@ export class Cursor {
     this.settle({ layer });
     this.preview = null;
     if (this.pinned.position !== null && this.pinned.position >= positions) this.forget();
+  }
+
+  /** Another run replaces that of the lanes `before`, whose pinned token `check` may unpin. */
+  leave(before: Lanes): void {
+    this.left = before;
+  }
+
+  /**
+   * Unpin the token of the run before if its lane, or the first lane, begins with another prompt in
+   * the run of `lanes`, whose lane B starts later.
+   */
+  check(lanes: Lanes): void {
+    const { left, pinned } = this;
+    if (!left) return;
+    const first = LANES.find((name) => lanes[name].start) ?? pinned.lane;
+    const other = [first, pinned.lane].some((name) => {
+      const { start } = lanes[name];
+      return start && String(start.prompt) !== String(left[name].start?.prompt);
+    });
+    if (other) this.forget();
+    if (other || lanes[pinned.lane].start) this.left = null;
   }
 
   /** Unpin the token of a run that is no longer shown, without telling the listener. */

@@ -165,9 +165,7 @@ export class Inspector {
   /** Forget the frames of the lanes `before`, and their pinned token unless the prompt is the same. */
   leave(before: Store["lanes"]): void {
     this.frames = {};
-    const first = this.store.started.at(0); // of a new run, lane B starts later
-    const same = first && String(before[first.name].start?.prompt) === String(first.start.prompt);
-    if (!same) this.cursor.forget();
+    this.cursor.leave(before);
   }
 
   /** Forget the documents if the run or its recording is another one. */

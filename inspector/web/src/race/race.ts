@@ -370,6 +370,7 @@ export class Race {
     const { lanes } = this.store;
     const whole = this.store.take(news);
     if (this.store.lanes !== lanes) this.forget(lanes);
+    this.inspector.cursor.check(this.store.lanes);
     await this.drawNews(whole);
     const begins = LANES.some((name) => news.lanes[name]?.start);
     if (begins || !this.store.live) this.drawDetails();
@@ -385,7 +386,7 @@ export class Race {
   }
 
   private forget(before: Store["lanes"]): void {
-    this.transport.reset(this.store.timed);
+    this.transport.reset();
     this.pointed = null;
     this.card.close();
     this.inspector.leave(before);

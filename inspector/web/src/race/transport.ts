@@ -26,7 +26,6 @@ export function alignWords(mode: Align, value: number): string {
 
 /** The replay bar: which frame of each lane is shown. */
 export class Transport {
-  mode: Align = "time";
   /** The alignment that the reader chose, also while a race without times cannot have it. */
   private wanted: Align = "time";
   /** Whether the last frame is shown, also when more steps come. */
@@ -57,6 +56,11 @@ export class Transport {
     });
   }
 
+  /** How the lanes are aligned; without the times of both, they cannot be aligned by time. */
+  get mode(): Align {
+    return this.wanted === "time" && !this.store.timed ? "step" : this.wanted;
+  }
+
   /** The frame of each lane that is shown. */
   frames(): Frames {
     return this.follow ? this.store.latest() : this.store.frames(this.mode, this.moment);
@@ -64,6 +68,7 @@ export class Transport {
 
   /** Draw the bar. */
   refresh(): void {
+    this.drawChoice();
     const extent = this.store.extent(this.mode);
     if (this.follow) this.moment = { value: extent, later: Infinity };
     if (this.moment.value > extent) this.moment = { value: extent, later: Infinity };
@@ -78,6 +83,14 @@ export class Transport {
       this.steps();
     write(this.where, text);
     this.scrub.setAttribute("aria-valuetext", text);
+  }
+
+  /** Draw the list of alignments. On another axis than before, the end is shown. */
+  private drawChoice(): void {
+    part<HTMLOptionElement>(this.choice, '[value="time"]').disabled = !this.store.timed;
+    if (this.choice.value === this.mode) return;
+    this.choice.value = this.mode;
+    this.reset();
   }
 
   /** How many steps the shown frame is after the first one of the same value; empty for none. */
@@ -104,9 +117,9 @@ export class Transport {
   }
 
   private align(mode: Align): void {
-    this.hold();
+    this.playing = false;
     const before = this.frames();
-    this.mode = this.wanted = mode;
+    this.wanted = mode;
     const series = this.store.series(mode);
     const places = this.store.started.map((lane, i) => momentOf(series[i], before[lane.name]));
     const furthest = Math.max(0, ...places.map(({ value }) => value));
@@ -173,12 +186,9 @@ export class Transport {
     if (place >= 0) this.turnTo(momentOf(this.store.series(this.mode)[place], last));
   }
 
-  /** Show the end of another run; without its times, the lanes cannot be aligned by time. */
-  reset(timed: boolean): void {
+  /** Show the end, for instance of another run. */
+  reset(): void {
     this.playing = false;
     this.follow = true;
-    part<HTMLOptionElement>(this.choice, '[value="time"]').disabled = !timed;
-    this.mode = !timed && this.wanted === "time" ? "step" : this.wanted;
-    this.choice.value = this.mode;
   }
 }
