@@ -43,8 +43,8 @@ interface Sides {
 
 /** Draw the run's own pass of both lanes, and where and from which layer on their tokens differ. */
 export function drawLensSides(panel: Panel): void {
-  const [one, other] = LANES.map((lane) => panel.of(lane).part<LensData>(LENS));
-  if (!one || !other) return;
+  const [one, other] = LANES.map((lane) => lensOf(panel.of(lane)));
+  if (!one || !other) return drawProbedSteps(panel, [], 0); // not those of another run
   const { lanes } = panel.inspector.store;
   const common = commonSteps(
     { steps: Array.from(one.step.values), before: lanes.a.before },
@@ -72,6 +72,12 @@ export function drawLensSides(panel: Panel): void {
   drawWords(sides);
   drawLanes(sides);
   drawTurns(sides);
+}
+
+/** The probed steps of a lane; null if they are on their way, or missing, which its figure says. */
+function lensOf(side: Panel): LensData | null {
+  const found = side.parts<{ lens: LensData }>(side.figure("lens-run"), { lens: LENS });
+  return found && found.lens;
 }
 
 /** Why the lanes cannot be compared; empty if they can. */
