@@ -3,7 +3,8 @@ import test from "node:test";
 import { figureRows } from "../src/figures/table.ts";
 import { rowsByBins } from "../src/inspect/replay_slices/drifts.ts";
 import { cutSlice } from "../src/inspect/replay_slices/index.ts";
-import { binAxis, binSpan } from "../src/inspect/views/scatter.ts";
+import type { Panel } from "../src/inspect/panel.ts";
+import { binAxis, binSpan, scatter } from "../src/inspect/views/scatter.ts";
 import { floats, ints } from "./inspected.ts";
 
 // Two pairs, two layers, two by two bins.
@@ -53,4 +54,28 @@ test("the CSV file names the bin of each count on both axes", () => {
     ["0 to 0.0010", "0.10 to 2", 0],
   ]);
   assert.deepEqual(rows.at(-1), ["0.10 to 2", "0 to 0.0010", 33]);
+});
+
+test("without the data of a pair, no figure and no sentence goes on as if it were read", () => {
+  const gone = "It is gone.";
+  const said: Record<string, string | null> = {};
+  const blocks = {
+    sum: { textContent: "of another pair", hidden: false },
+    missing: { textContent: "", hidden: false },
+  };
+  const figure = (name: string): object => ({
+    root: { hidden: false },
+    wait: (reason: string | null) => (said[name] = reason),
+  });
+  const panel = {
+    complete: true,
+    spot: { step: 0, layer: 0 },
+    choice: (name: string) => (name === "of" ? "v" : "all"),
+    block: (name: keyof typeof blocks) => blocks[name],
+    figure,
+    parts: (one: { wait: (reason: string) => void }) => (one.wait(gone), null),
+  } as unknown as Panel;
+  scatter.draw(panel, undefined);
+  assert.deepEqual(said, { "scatter-1": gone, "scatter-2": gone, "scatter-layers": gone });
+  assert.deepEqual([blocks.sum.textContent, blocks.missing.hidden], ["", true]);
 });

@@ -7,6 +7,7 @@ import { at, type NdArray } from "../arrays.ts";
 import { overLayers, placesOf } from "../axes.ts";
 import type { Panel } from "../panel.ts";
 import { QUANTITY_NAMES } from "../quantities.ts";
+import type { Query } from "../slice.ts";
 import type { View } from "../view.ts";
 
 /** Rows by the drift of two quantities, in a layer or in all layers. */
@@ -101,25 +102,30 @@ export const scatter: View = {
       return k < wanted.length ? pairOf(panel, figure, wanted[k], layer) : null;
     });
     for (const [k, pair] of pairs.entries()) if (pair) drawMap(panel, pair, layer, figures[k]);
+    drawLayers(panel, wanted);
     const chosen = pairs.filter((pair) => pair !== null);
-    const byLayer = panel.figure("scatter-layers");
-    if (chosen.length < wanted.length) {
-      byLayer.wait(null);
-      return;
+    if (chosen.length === wanted.length) drawSentence(panel, chosen, layer, { sum, note });
+    else if (panel.complete) {
+      write(sum, ""); // a pair has no data, which its figure says
+      note.hidden = true;
     }
-    drawSentence(panel, chosen, layer, { sum, note });
-    drawLayers(panel, chosen);
   },
 };
+
+/** The slice of a pair in all layers. */
+function pairQuery([x, y]: readonly [string, string]): Query {
+  return { view: "scatter", part: "pair", x, y };
+}
 
 /** The data of a pair in a layer, or in all (null); null while its figure waits. */
 function pairOf(
   panel: Panel,
   figure: Figure,
-  [first, second]: readonly [string, string],
+  names: readonly [string, string],
   layer: number | null,
 ): Pair | null {
-  const query = { view: "scatter", part: "pair", x: first, y: second };
+  const [first, second] = names;
+  const query = pairQuery(names);
   const found = panel.parts<{ all: PairData; shown: PairData }>(figure, {
     all: query,
     shown: layer === null ? query : { ...query, layer },
@@ -236,9 +242,14 @@ function drawMap(panel: Panel, pair: Pair, layer: number | null, figure: Figure)
   });
 }
 
-function drawLayers(panel: Panel, chosen: readonly Pair[]): void {
+function drawLayers(panel: Panel, wanted: readonly (readonly [string, string])[]): void {
+  const figure = panel.figure("scatter-layers");
+  const queries = wanted.map((names): [string, Query] => [names[1], pairQuery(names)]);
+  const found = panel.parts<Record<string, PairData>>(figure, Object.fromEntries(queries));
+  if (!found) return;
+  const chosen = wanted.map(([, second]) => ({ second, all: found[second] }));
   const xs = placesOf(panel.frame.layers);
-  panel.figure("scatter-layers").show({
+  figure.show({
     title: "Spearman's rank correlation by layer",
     about: { quantity: panel.choice("of") },
     y: { name: "Spearman", from: -1, to: 1 },
