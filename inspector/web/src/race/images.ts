@@ -63,18 +63,30 @@ type Say = (text: string, aloud: boolean) => void;
 /** The images of a lane, each folded to a line with its tile; the grids are drawn when it opens. */
 export class ImageStrips {
   private drawn: readonly ImageMessage[] | null = null;
+  /** Each paints a tile or a grid. */
+  private paints: (() => void)[] = [];
 
   constructor(
     private readonly box: HTMLElement,
     private readonly pick: Pick,
-  ) {}
+  ) {
+    const recolour = new MutationObserver(() => this.paint());
+    recolour.observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  /** Paint in the colours of the theme, which only what is on the page has. */
+  private paint(): void {
+    for (const own of this.paints) own();
+  }
 
   /** Draw the images unless they are there already. */
   draw(images: readonly ImageMessage[]): void {
     if (images === this.drawn) return;
     this.drawn = images;
+    this.paints = [];
     this.box.hidden = images.length === 0;
     this.box.replaceChildren(...images.map((image, index) => this.strip(image, index)));
+    this.paint();
   }
 
   private strip(image: ImageMessage, index: number): HTMLElement {
@@ -85,9 +97,14 @@ export class ImageStrips {
     head.append(tile, make("span", "", stripTitle(image, index)));
     const body = make("div", "ds-strip-body");
     root.append(head, body);
-    paint(tile, { columns: image.map[0], rows: image.map[1], scale: 1 }, picture(image.name));
+    // A padded image is one crop, whatever a file says of its map.
+    const [columns, rows] = image.mode === "pad" ? [SIDE, SIDE] : image.map;
+    const size = { columns, rows, scale: 1 };
+    this.paints.push(() => paint(tile, size, picture(image.name)));
     root.addEventListener("toggle", () => {
-      if (root.open && !body.childElementCount) body.append(...this.grids(image, index));
+      if (!root.open || body.childElementCount) return;
+      body.append(...this.grids(image, index));
+      this.paint();
     });
     return root;
   }
@@ -103,6 +120,7 @@ export class ImageStrips {
     const boxes = gridsOf(image).map((grid) => {
       const figure = make("figure", "ds-strip-grid");
       const board = new Board(image, index, grid, say, this.pick);
+      this.paints.push(() => board.paint());
       figure.append(make("figcaption", "", caption(grid)), board.canvas);
       return figure;
     });
@@ -160,7 +178,6 @@ class Board {
       this.pick(this.position);
     });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    this.paint();
   }
 
   private get position(): number {
@@ -192,7 +209,8 @@ class Board {
     this.paint();
   }
 
-  private paint(): void {
+  /** Paint the grid with the patch that is read. */
+  paint(): void {
     const { columns, rows, newlines } = this.grid;
     const shown = newlines ? columns - 1 : columns;
     paint(
