@@ -69,7 +69,7 @@ export class FilmPanel {
     const video = this.key("video");
     const label = recording ? "Stop recording" : "Record the video";
     write(video, type ? label : NO_VIDEO);
-    video.disabled = !type || !ready;
+    video.disabled = !type || !(ready || recording); // while a later run loads, it can be stopped
     this.find<HTMLSelectElement>("seconds").disabled = !type || !ready || recording !== null;
     this.key("add").disabled = !ready || this.moments.length >= MOST;
     this.key("clear").disabled = !this.moments.length;
