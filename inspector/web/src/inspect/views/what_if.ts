@@ -63,11 +63,16 @@ export const whatIf: View = {
     const fault = panel.block("fault", "p", "ds-note ds-wide");
     const result = panel.block("result", "div", "ds-what-if-result ds-wide");
     drawReset(panel);
+    const run = panel.cursor.lane + panel.inspector.key;
     const found = panel.slice(queryOf(panel));
-    if (!found) return;
+    if (!found) {
+      if (box.dataset.run === run) return;
+      box.hidden = result.hidden = fault.hidden = true; // they are of another lane or run
+      removeBranch(panel);
+      return;
+    }
     fault.hidden = !isMissing(found);
     result.hidden = isMissing(found);
-    const run = panel.cursor.lane + panel.inspector.key;
     if (isMissing(found)) {
       box.hidden = box.dataset.run !== run; // it is filled for another run
       write(fault, found.missing);
@@ -125,16 +130,16 @@ function removeBranch(panel: Panel): void {
 
 /** The key that branches with the settings of an answer. */
 function drawBranch(panel: Panel, data: WhatIfData): void {
-  const { inspector, cursor } = panel;
+  const { inspector } = panel;
+  const { lane } = panel.cursor;
   const box = keysOf(panel);
   const { step } = panel.spot;
-  const key = [inspector.key, cursor.lane, step, data.query, inspector.store.busy].join();
+  const key = [inspector.key, lane, step, data.query, inspector.store.busy].join();
   if (box.dataset.key === key) return;
   box.dataset.key = key;
   const on = keyOf("branch", `Branch from before step ${panel.number(step)} with these settings`);
   on.disabled = inspector.store.busy || !data.possible;
   on.addEventListener("click", () => {
-    const { lane } = cursor;
     const settings = "?" + data.query;
     inspector.onBranch({ run: inspector.store.run, lane, settings, step, edits: [] });
   });
