@@ -50,6 +50,10 @@ test("a confidence of -1 is unknown", () => {
   assert.equal(lane.token(0, 1)?.sure, null);
 });
 
+test("signs of a lane's title that would reorder the page are written out", () => {
+  assert.equal(laneOf([], { title: "a\u202eb" }).start?.title, "a⟨U+202E⟩b");
+});
+
 test("a given token is there before the first step", () => {
   assert.equal(laneOf([], { canvas: { 1: 11 } }).token(1, 0)?.fixed, true);
 });

@@ -257,6 +257,13 @@ test("a recorded run is not called measured", () => {
   assert.match(measuredWords(store), /on ⟨U\+202E⟩a machine/);
 });
 
+test("of lanes of which one was recorded, the other is not said to have been", () => {
+  const store = finished();
+  store.lanes.b.start!.record = "layers";
+  const said = "Model tiny. Lane B was recorded, not timed; run on a machine.";
+  assert.equal(measuredWords(store), said);
+});
+
 test("the table leaves out times of recorded runs and, without a guider, its numbers", () => {
   const names = (guided: boolean, timed: boolean): string[] => {
     const metrics = guided ? { guider_forwards: 3 } : {};

@@ -1,4 +1,4 @@
-import { joined, type Piece } from "../base/token_text.ts";
+import { joined, visible, type Piece } from "../base/token_text.ts";
 import { UNTIMED } from "../inspect/view.ts";
 import type { ImageMessage, LaneEnd, LaneName, LaneStart, RowMessage } from "./messages.ts";
 
@@ -49,7 +49,7 @@ export class Lane {
 
   /** Take the facts that are known before the first step. */
   begin(start: LaneStart): void {
-    this.start = start;
+    this.start = { ...start, title: visible(start.title) };
     this.stops = new Set(start.stop);
     this.at = new Array<Token | null>(start.length).fill(null);
     for (const [place, id] of Object.entries(start.canvas)) {

@@ -208,7 +208,7 @@ export function measuredWords(store: Store): string {
   const start = store.started.at(0)?.start;
   if (!start) return "";
   if (store.foreign) return foreignWords(store);
-  const how = store.timed ? "Measured by the engine's own clock on " : "Recorded, not timed, on ";
+  const how = howWords(store);
   const end = store.timed ? ", without drawing." : ".";
   const memory = start.memory ? " " + start.memory + "." : "";
   const models = [...new Set(store.started.map((lane) => lane.start.model))];
@@ -217,6 +217,14 @@ export function measuredWords(store: Store): string {
   const places = [...new Set(store.started.map((lane) => lane.start.environment))];
   if (places.length > 1) return visible(named + how + places.join(" (A) and ") + " (B)" + end);
   return visible(named + how + start.environment + end + memory);
+}
+
+/** How the times of a race were taken, before where; of a lane that has none, that it has none. */
+function howWords({ started }: Store): string {
+  const untimed = started.filter((lane) => !lane.timed);
+  if (!untimed.length) return "Measured by the engine's own clock on ";
+  if (untimed.length === started.length) return "Recorded, not timed, on ";
+  return `Lane ${untimed[0].name.toUpperCase()} was recorded, not timed; run on `;
 }
 
 /** Which models and machines the files of other engines name. */

@@ -100,7 +100,7 @@ function laneRow(
   const name = lane.name.toUpperCase();
   const note = store.timed ? branchNote(lane, "time ") : "";
   const room = width - 30 - measure(note, bold);
-  const title = fitted(visible(lane.start.title), room, bold, measure) + note;
+  const title = fitted(lane.start.title, room, bold, measure) + note;
   const other = lane.name === "a" ? "b" : "a";
   const panels = moments.flatMap((frames, i): Shape[] => {
     const frame = frames[lane.name];

@@ -92,7 +92,7 @@ function laneHead(
   const forwards = lane.foreign ? "" : plural(lane.forwards[frame], "forward");
   const spent = [time, forwards].filter(Boolean).join(" · ") + branchNote(lane);
   const facts = [spent, plural(masks, "mask") + " left"].filter(Boolean).join(" · ");
-  const title = fitted(visible(lane.start.title), width - 40, bold, measure);
+  const title = fitted(lane.start.title, width - 40, bold, measure);
   const share = lane.at.length ? 1 - masks / lane.at.length : 0;
   return [
     { x, y, width: 28, height: 28, fill: colour, round: 5 },
