@@ -20,7 +20,8 @@ from transformers.utils import logging
 from engine.core.device import is_out_of_memory, synchronized_time
 from engine.core.events import PARTS
 from engine.models.base import ModelInfo
-from engine.models.loading.checkpoint import Checkpoint, CheckpointError
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError, read_json
+from engine.models.loading.config import MAX_LAYERS, integer_field
 from engine.models.tokenizer import Tokenizer
 
 STOP_TOKENS = ("<|eot_id|>", "<|im_end|>", "<|endoftext|>")
@@ -122,8 +123,12 @@ def count_parameters(config: PretrainedConfig) -> int:
 def read_config(folder: Path) -> PretrainedConfig:
     """Read a guider's config.
 
-    Raises CheckpointError if `transformers` has no causal model for it.
+    Raises CheckpointError if it has too many layers, since `transformers` makes a part for each of
+    them, or if the library has no causal model for it.
     """
+    fields = read_json(folder / "config.json")
+    if "num_hidden_layers" in fields:
+        integer_field(fields, "num_hidden_layers", 1, MAX_LAYERS + 1)
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the library raises bare Exceptions for damaged files

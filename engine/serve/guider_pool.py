@@ -30,8 +30,7 @@ from engine.guider.model import (
 )
 from engine.guider.run_guider import GuiderMatch, RunGuider
 from engine.models.base import ModelInfo
-from engine.models.loading.checkpoint import Checkpoint, CheckpointError, read_json
-from engine.models.loading.config import MAX_LAYERS, integer_field
+from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.families import embedded_guiders
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import (
@@ -342,7 +341,6 @@ class GuiderPool:
         key = folder, tokenizer, info
         if key not in self._matches:
             try:
-                _check_layers(folder)
                 self._matches[key] = GuiderMatch.from_folder(tokenizer, info, folder)
             except CheckpointError as error:
                 raise ValueError(f"guided.guider: {error}") from None
@@ -363,7 +361,6 @@ def _decoder_name(spec: RunSpec) -> str:
 def _decoder_info(folder: Path) -> ModelInfo:
     """Raises ValueError naming `autoregressive.model` if a folder has no such model."""
     try:
-        _check_layers(folder)
         config = read_config(folder)
         return causal_info(config, find_stop_ids(_tokenizer(folder), config))
     except CheckpointError as error:
@@ -384,13 +381,5 @@ def _tokenizer(folder: Path) -> Tokenizer:
 
 @cache
 def _size(folder: Path) -> GuiderSize:
-    _check_layers(folder)
     config = read_config(folder)
     return GuiderSize(count_parameters(config), cache_numbers_per_token(config))
-
-
-def _check_layers(folder: Path) -> None:
-    """CheckpointError for too many layers, before `transformers` makes a part for each of them."""
-    fields = read_json(folder / "config.json")
-    if "num_hidden_layers" in fields:
-        integer_field(fields, "num_hidden_layers", 1, MAX_LAYERS + 1)

@@ -8,7 +8,13 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 
 from engine.core.device import is_out_of_memory
-from engine.guider.model import causal_info, count_parameters, find_stop_ids, load_guider
+from engine.guider.model import (
+    causal_info,
+    count_parameters,
+    find_stop_ids,
+    load_guider,
+    read_config,
+)
 from engine.guider.run_guider import GuiderMatch
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.families import read_model_info
@@ -131,6 +137,14 @@ def test_unusable_folders_are_refused_with_the_name_of_the_file(tmp_path):
     (odd / "config.json").write_text(json.dumps(settings | {"model_type": "vit"}))
     with pytest.raises(CheckpointError, match="autoregressive"):
         load_guider("g", odd, torch.float32, device)
+
+
+def test_a_config_with_too_many_layers_is_refused_by_its_reader(tmp_path):
+    folder = save_guider(tmp_path / "deep")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(settings | {"num_hidden_layers": 1_025}))
+    with pytest.raises(CheckpointError, match=r"num_hidden_layers is 1025; 1 to 1024 expected"):
+        read_config(folder)
 
 
 def test_a_guider_without_stop_tokens_is_refused():
