@@ -90,6 +90,7 @@ class Measured:
 class Measuring:
     """Runs settings on prompts, each pair of them once, in turn with plain decoding.
 
+    Two names of one spec, such as a preset that the search at random draws, share their runs.
     `plain` is the setting that the others are compared with, `kind` what is kept of it. Runs that
     the journal has are not made again; it keeps each with the run of plain decoding beside it.
     """
@@ -106,8 +107,8 @@ class Measuring:
         self._run, self._environment = run, environment
         self._plain, self._kind = plain, kind
         self._journal, self._control = journal, control
-        self._pairs: dict[tuple[str, str], Pair] = {}
-        self._environments: dict[str, Mapping[str, Any]] = {}  # by name of the setting
+        self._pairs: dict[tuple[RunSpec, str], Pair] = {}
+        self._environments: dict[RunSpec, Mapping[str, Any]] = {}
 
     @property
     def done(self) -> int:
@@ -125,7 +126,8 @@ class Measuring:
         """Run settings on prompts, prompt by prompt, until all are done or the user stops."""
         total, done, made, spent = len(settings) * len(prompts), 0, 0, 0.0
         for prompt in prompts:
-            missing = [one for one in settings if not self._resume(one, prompt)]
+            new = {one.spec: one for one in settings if not self._resume(one, prompt)}
+            missing = list(new.values())
             done += len(settings) - len(missing)
             for seconds in self._take_turns(missing, prompt):
                 made, spent = made + 1, spent + seconds
@@ -135,7 +137,7 @@ class Measuring:
 
     def measured(self, named: NamedSpec, prompts: Sequence[Prompt]) -> Measured | None:
         """The figures of a setting on those of the prompts whose runs did not fail."""
-        keys = ((named.name, one.prompt) for one in prompts)
+        keys = ((named.spec, one.prompt) for one in prompts)
         pairs = tuple(
             pair
             for pair in (self._pairs.get(key) for key in keys)
@@ -175,7 +177,7 @@ class Measuring:
                 plain = one.outcome
                 continue
             named = every[one.setting]
-            self._pairs[named.name, prompt.prompt] = plain, one.outcome
+            self._pairs[named.spec, prompt.prompt] = plain, one.outcome
             if plain.reason == one.outcome.reason == "done":
                 for key, outcome in zip(
                     self._keys(named, prompt), (plain, one.outcome), strict=True
@@ -186,20 +188,20 @@ class Measuring:
 
     def _resume(self, named: NamedSpec, prompt: Prompt) -> bool:
         """Whether a run is known, after a look into the journal."""
-        if (named.name, prompt.prompt) not in self._pairs:
+        if (named.spec, prompt.prompt) not in self._pairs:
             plain, own = (self._journal.get(key) for key in self._keys(named, prompt))
             if plain is None or own is None:
                 return False
-            self._pairs[named.name, prompt.prompt] = plain, own
+            self._pairs[named.spec, prompt.prompt] = plain, own
         return True
 
     def _keys(self, named: NamedSpec, prompt: Prompt) -> tuple[str, str]:
         """The keys of the run of plain decoding beside a setting's run, and of the latter."""
         spec = replace(named.spec, prompt=prompt.prompt, messages=())
-        if named.name not in self._environments:
+        if named.spec not in self._environments:
             where = {**self._environment(spec), **self._journal.version(spec)}
-            self._environments[named.name] = where
-        environment = self._environments[named.name]
+            self._environments[named.spec] = where
+        environment = self._environments[named.spec]
         own = run_key(spec, prompt.answer, environment)
         plain = replace(self._plain.spec, prompt=prompt.prompt, messages=())
         beside = {**environment, **self._journal.version(plain), "beside": own}

@@ -186,6 +186,20 @@ def test_a_stopped_search_keeps_what_it_has_and_goes_on_from_there(tmp_path):
         assert one.speed_up == want.measured[name].speed_up
 
 
+def test_two_names_of_one_spec_share_their_runs(tmp_path):
+    spec = with_cache(BASE, "dllm_cache", {})
+    both, speed_ups = [NamedSpec("preset", spec), NamedSpec("drawn", spec)], []
+    for runs in (2 * 3, 0):  # the second search continues the first
+        engine = Engine()
+        _, measuring = setup(engine, tmp_path / "runs.jsonl")
+        list(measuring.measure("stage", both, PROMPTS[:3]))
+        assert len(engine.runs) == runs
+        figures = measuring.figures(both, PROMPTS[:3])
+        assert figures["preset"].pairs == figures["drawn"].pairs
+        speed_ups.append(figures["preset"].speed_ups)
+    assert speed_ups[0] == speed_ups[1]
+
+
 def test_runs_of_another_version_of_the_code_are_made_again(tmp_path, monkeypatch):
     runs = []
     for version in ("old", "new", "new"):
