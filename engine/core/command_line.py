@@ -125,8 +125,13 @@ def refuse_flags(
             parser.error(f"--{name.replace('_', '-')}: {reason}")
 
 
-def failure(error: Exception, args: Namespace) -> SystemExit:
-    """The end of a command by an error. That of a file names the option that gave the file."""
+def failure(error: Exception, args: Namespace) -> SystemExit | BrokenPipeError:
+    """The end of a command by an error. That of a file names the option that gave the file.
+
+    That of the output, whose reader ended first, is left to `without_traceback`.
+    """
+    if isinstance(error, BrokenPipeError):
+        return error
     if isinstance(error, OSError) and isinstance(error.filename, str):
         for name, value in vars(args).items():
             given = value if isinstance(value, list) else [value]

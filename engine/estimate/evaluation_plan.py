@@ -20,7 +20,7 @@ from math import ceil
 from typing import Any
 
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, failure, positive
 from engine.core.files import ASSETS
 from engine.core.tables import markdown_table, percentage, update_section
 from engine.estimate.devices import GPUS
@@ -144,11 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser("evaluation-plan", __doc__)
     parser.add_argument("--device", choices=tuple(GPUS), default="h100", help="GPU of all machines")
     parser.add_argument("--model", default=MODEL, help=f"a listed model, by default {MODEL}")
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 32], help="numbers of GPUs")
+    parser.add_argument(
+        "--gpus", type=positive, nargs="+", default=[1, 8, 32], help="numbers of GPUs"
+    )
     parser.add_argument("--write-page", action="store_true", help="renew the page's table")
     args = parser.parse_args(arguments)
-    if min(args.gpus) < 1:
-        raise SystemExit("error: --gpus: a number from 1 on")
     if args.write_page and args.model != MODEL:
         raise SystemExit(f"error: --write-page: the page is of {MODEL}; leave --model out")
     device = GPUS[args.device]
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if args.write_page:
             update_section(PAGE, f"{text}\n", "plan")
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from engine.bench.models import BenchModels
 from engine.bench.trial import Case, step_seconds
 from engine.catalog import check_model, policies, unmaskers
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser
+from engine.core.command_line import command_parser, failure
 from engine.core.events import StepEvent
 from engine.core.files import write_atomically
 from engine.core.tables import RESULTS_README, markdown_table, percentage, update_section
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not args.models:
             _keep(models, text, document, args.write_readme)
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
 
 
 def _measure(models: BenchModels, names: Sequence[str]) -> tuple[str, dict[str, Any]]:

@@ -32,7 +32,7 @@ from engine.bench import growth, ratio_sweep, suite
 from engine.bench.chart import svg
 from engine.catalog import make_rule
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, positive, refuse_flags
+from engine.core.command_line import command_parser, failure, positive, refuse_flags
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import README, RESULTS_README, percentage, update_section
 from engine.evaluate import comparison, results_text
@@ -387,4 +387,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             write(measure(tables, accuracies, args, command, commit))
     except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None

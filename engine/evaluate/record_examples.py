@@ -22,7 +22,7 @@ import torch
 from engine import catalog
 from engine.batch.settings import with_fields
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.command_line import command_parser, thread_count
+from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.events import Event, Waiting
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
@@ -175,11 +175,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("examples", __doc__)
     parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
-    torch.set_num_threads(parser.parse_args(arguments).threads)
+    args = parser.parse_args(arguments)
+    torch.set_num_threads(args.threads)
     try:
         record_examples(Session(embedded_models(ASSETS)), ASSETS / "examples")
     except (ValueError, OSError, RuntimeError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, args) from None
 
 
 def record_examples(session: Session, folder: Path) -> None:

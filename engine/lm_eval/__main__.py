@@ -23,7 +23,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.core.command_line import without_traceback
+from engine.core.command_line import failure, without_traceback
 
 TASKS = Path(__file__).parent / "tasks"
 INSTALL = 'error: lm_eval is not installed; run pip install "lm_eval>=0.4.10,<0.5"'
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         command.execute(adapted(command.parse_args()))
     except (ValueError, OSError, NotImplementedError, RuntimeError) as error:
-        raise SystemExit(f"error: {error}") from None
+        raise failure(error, argparse.Namespace()) from None
 
 
 def adapted(args: argparse.Namespace) -> argparse.Namespace:

@@ -11,8 +11,8 @@ Every run is timed in turn with plain decoding. --out keeps every run in runs.js
 fronts.json after each method; the same command continues from there, also with more --held-out.
 --further judges the settings of FOLDER/fronts.json that may keep enough on more held-out problems,
 which are decoded in batches and not timed, and writes fronts.json anew; the command without
---further writes it again without them. `torchrun` shares these problems among processes. All runs
-are on the CPU.
+--further writes it again without them. `torchrun --nproc-per-node N -m engine fronts ...` shares
+these problems among N processes. All runs are on the CPU.
 --publish, of an embedded model and all methods, also writes fronts-MODEL.json, fronts-MODEL.svg and
 the section "fronts of MODEL" of README.md in assets/results.
 """
@@ -47,7 +47,13 @@ from engine.batch.prompts import MAX_PROMPTS, drawn_prompts
 from engine.batch.settings import with_fields
 from engine.bench.suite import own_blocks
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, failure, make_out, refuse_flags
+from engine.core.command_line import (
+    command_parser,
+    failure,
+    make_out,
+    refuse_flags,
+    without_traceback,
+)
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import RESULTS_README, check_section, update_section
@@ -327,4 +333,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    main()
+    with without_traceback():
+        main()

@@ -41,6 +41,11 @@ def test_the_option_is_that_of_the_file():
     assert str(failure(ValueError("seed: give one"), args)) == "error: seed: give one"
 
 
+def test_output_whose_reader_ends_first_is_no_error_of_a_command():
+    broken = BrokenPipeError(32, "Broken pipe")
+    assert failure(broken, Namespace(out=Path("kept"))) is broken
+
+
 def test_a_table_that_cannot_be_written_ends_the_command(tmp_path, monkeypatch):
     readme = tmp_path / "README.md"
     readme.write_text("<!-- rows -->\n<!-- end of rows -->\n")

@@ -81,9 +81,10 @@ def test_control_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
     assert capsys.readouterr().err == "stopped\n"
 
 
-@pytest.mark.filterwarnings("ignore:'engine.evaluate.__main__' found in sys.modules")
-def test_control_c_ends_a_launched_process_without_a_traceback(monkeypatch, capsys):
-    code = interrupted(monkeypatch, "engine.evaluate", "engine.core.command_line.command_parser")
+@pytest.mark.filterwarnings("ignore:'engine.evaluate.*__main__' found in sys.modules")
+@pytest.mark.parametrize("module", ["engine.evaluate", "engine.evaluate.fronts"])
+def test_control_c_ends_a_launched_process_without_a_traceback(module, monkeypatch, capsys):
+    code = interrupted(monkeypatch, module, "engine.core.command_line.command_parser")
     assert code == 130
     assert capsys.readouterr().err == "stopped\n"
 
