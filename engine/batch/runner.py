@@ -123,7 +123,12 @@ def batch_events(
         for (index, prompt), (setting, spec) in product(enumerate(prompts), enumerate(specs))
     }
     missing = Counter(setting for (_, setting), key in keys.items() if journal.get(key) is None)
-    clock = _Clock(len(settings), len(prompts), missing)
+    unrecorded = Counter(
+        setting
+        for (_, setting), key in keys.items()
+        if recordings is not None and recordings.due(setting, key)
+    )
+    clock = _Clock(len(settings), len(prompts), missing, unrecorded)
     run = clock.timed(run)
     pairs = product(range(len(prompts[:first])), range(len(settings)))
     for index, setting in sorted(pairs, key=lambda pair: pair in last):
@@ -141,12 +146,14 @@ def batch_events(
                 journal.put(key, outcome)
         else:
             outcome = kept
-            clock.skip(setting, kept.ms / 1e3 if recordings is None else None)
+            clock.skip(setting, kept.ms / 1e3)
+        due = recordings is not None and recordings.due(setting, key)
+        clock.unrecorded[setting] -= due  # its recording follows
         yield Finished(
             setting, index, outcome, kept is not None, clock.done, clock.total, clock.left(),
             seconds,
         )  # fmt: skip
-        if recordings is None or outcome.reason != "done" or not recordings.due(setting, key):
+        if recordings is None or outcome.reason != "done" or not due:
             continue
         if control is None or control.state != "stopped":
             problem = yield from _record(run, spec, outcome, recordings, setting, key)
@@ -228,14 +235,21 @@ class _Mean:
 class _Clock:
     """How many runs are over, and what the others will take by the mean of their setting.
 
-    `missing` are the numbers of runs that are not kept, by setting. The time of a run begins when
-    it computes, after the queue and the loading of its model. Of a setting without such a run the
-    times of its kept ones count.
+    `missing` are the numbers of runs that are not kept, by setting, `unrecorded` those of runs
+    whose recording is left. The time of a run begins when it computes, after the queue and the
+    loading of its model. Of a setting without such a run the times of its kept ones count, and a
+    recording is taken to last as long as the run until one was made.
     """
 
-    def __init__(self, settings: int, prompts: int, missing: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        settings: int,
+        prompts: int,
+        missing: Mapping[int, int],
+        unrecorded: Mapping[int, int],
+    ) -> None:
         self._settings, self._prompts = settings, prompts
-        self._missing = Counter(missing)
+        self._missing, self.unrecorded = Counter(missing), Counter(unrecorded)
         self._over: Counter[int] = Counter()
         self._all = _Mean()
         self._timed = [_Mean() for _ in range(settings)]
@@ -264,11 +278,10 @@ class _Clock:
     def total(self) -> int:
         return self._settings * self._prompts
 
-    def skip(self, setting: int, seconds: float | None) -> None:
-        """Count a kept run of so many seconds; None: another one takes longer, by its recording."""
+    def skip(self, setting: int, seconds: float) -> None:
+        """Count a kept run of so many seconds."""
         self._over[setting] += 1
-        if seconds is not None:
-            self._kept[setting].add(seconds)
+        self._kept[setting].add(seconds)
 
     def add(self, setting: int) -> float:
         """Count the last run; returns its seconds."""
@@ -288,12 +301,15 @@ class _Clock:
         return 0.0 if begun is None else time.perf_counter() - begun
 
     def left(self) -> float | None:
-        known = all(own.count or not self._missing[one] for one, own in enumerate(self._kept))
+        known = all(
+            own.count or not self._missing[one] + self.unrecorded[one]
+            for one, own in enumerate(self._kept)
+        )
         if not self._all.count and not known:
             return None
-        mean = self._all.value(0)
-        return sum(
-            self._missing[one] * self._timed[one].value(self._kept[one].value(mean))
-            + (self._prompts - self._over[one]) * self._recorded[one].value(0)
-            for one in range(self._settings)
-        )
+        mean, left = self._all.value(0), 0.0
+        for one in range(self._settings):
+            own = self._timed[one].value(self._kept[one].value(mean))
+            left += self._missing[one] * own
+            left += self.unrecorded[one] * self._recorded[one].value(own)
+        return left

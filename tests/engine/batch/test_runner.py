@@ -155,7 +155,25 @@ def test_the_estimate_counts_no_recording_that_is_refused_before_it_begins(monke
     list(run_batch(run, settings, PROMPTS[:1], journal, where))
     events = batch_events(run, settings, PROMPTS, journal, where, recordings=Recordings("probe"))
     left = [one.seconds_left for one in events if isinstance(one, Finished)]
-    assert left == [None, 2, 0]
+    assert left == [pytest.approx(4 * 0.08), 2, 0]  # at first by the time of the kept run
+
+
+def test_the_estimate_of_a_batch_that_is_recorded_counts_the_recordings_that_are_left(monkeypatch):
+    """Runs of 80 ms and their recordings are kept for one prompt of three, then for all."""
+    journal, recordings, recorded = Journal(), Recordings("steps"), []
+    monkeypatch.setattr(recordings, "due", lambda setting, key: key not in recorded)
+    monkeypatch.setattr(recordings, "add", lambda setting, key, trace: recorded.append(key))
+
+    def estimate(prompts, first):
+        events = batch_events(
+            Engine().run, SETTINGS, prompts, journal, lambda spec: {}, None, recordings, first
+        )
+        return [one.seconds_left for one in events if isinstance(one, Finished)]
+
+    estimate(PROMPTS[:1], None)
+    assert estimate(PROMPTS, 1) == [None, pytest.approx(8 * 0.08)]
+    estimate(PROMPTS, None)
+    assert estimate(PROMPTS, 1) == [0, 0]
 
 
 def test_a_recording_that_is_refused_does_not_end_those_of_other_prompts(monkeypatch):
