@@ -123,12 +123,7 @@ def batch_events(
         for (index, prompt), (setting, spec) in product(enumerate(prompts), enumerate(specs))
     }
     missing = Counter(setting for (_, setting), key in keys.items() if journal.get(key) is None)
-    unrecorded = Counter(
-        setting
-        for (_, setting), key in keys.items()
-        if recordings is not None and recordings.due(setting, key)
-    )
-    clock = _Clock(len(settings), len(prompts), missing, unrecorded)
+    clock = _Clock(len(settings), len(prompts), missing, _unrecorded(keys, recordings))
     run = clock.timed(run)
     pairs = product(range(len(prompts[:first])), range(len(settings)))
     for index, setting in sorted(pairs, key=lambda pair: pair in last):
@@ -171,6 +166,15 @@ def _environments(
         found.append({**environment(spec), **journal.version(spec), **again})
         before[spec] += 1
     return found
+
+
+def _unrecorded(
+    keys: Mapping[tuple[int, int], str], recordings: Recordings | None
+) -> Counter[int]:
+    """Numbers of runs whose recording is left, by setting."""
+    if recordings is None:
+        return Counter()
+    return Counter(setting for (_, setting), key in keys.items() if recordings.due(setting, key))
 
 
 def _with_prompt(spec: RunSpec, prompt: Prompt) -> RunSpec:

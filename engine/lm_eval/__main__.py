@@ -6,9 +6,10 @@
 All flags are the harness's own (0.4.10 to 0.4.13; 0.4.9 does not import with transformers 5).
 With --output_path every response is kept in its folder `driftscope` as soon as it is finished, and
 the same command computes only what is missing; with --log_samples a run card of every text is
-written beside it, unless max_gen_toks cuts the text short. The figures of every task (answer tokens
-a second and a forward, share recomputed, GFLOPs, peak memory) stand in the results under
-`config.driftscope`. Tasks of the embedded models are found without --include_path.
+written beside it, unless max_gen_toks cuts the text short, in place of the cards of an earlier run
+of the task. The figures of every task (answer tokens a second and a forward, share recomputed,
+GFLOPs, peak memory) stand in the results under `config.driftscope`. Tasks of the embedded models
+are found without --include_path.
 
     accelerate launch --multi_gpu --num_processes 8 -m engine.lm_eval --model driftscope ...
 

@@ -27,7 +27,7 @@ from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import machine_of
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
 from engine.lm_eval.options import cut, device_of, flag, most_tokens, number, prompted, spec_of
-from engine.lm_eval.responses import Place, Response, Responses, write_card
+from engine.lm_eval.responses import Place, Response, Responses
 from engine.models.loading.families import named_checkpoints
 from engine.models.loading.hub import Hub
 from engine.models.tokenizer import Messages
@@ -89,7 +89,6 @@ class DriftscopeLM(TemplateLM):
         folder = Path(samples) if samples else None
         if flag("cards", cards) and folder is None:
             raise ValueError("cards: give the folder of the samples as well, samples=FOLDER")
-        self._cards = folder / "run-cards" if folder and flag("cards", cards) else None
         self.processes = Processes()
         atexit.register(leave_group)  # the harness does not tell a model that it is over
         if "device" in arguments:
@@ -101,7 +100,7 @@ class DriftscopeLM(TemplateLM):
         pool = ModelPool(folders, Hub())
         run_to_end(pool.fetch(dataclasses.replace(self.spec, prompt=name, chat=False)))
         self.model = pool.load(self.spec)
-        self.responses = Responses(self.processes, folder)
+        self.responses = Responses(self.processes, folder, flag("cards", cards))
         self._unknown: set[str] = set()
         self._turns: dict[str, Messages] = {}  # by the text that the template made of them
 
@@ -203,7 +202,8 @@ class DriftscopeLM(TemplateLM):
             until = request.args[1].get("until") or []
             texts.append(cut(response.text, until if isinstance(until, list) else [until]))
             self.cache_hook.add_partial("generate_until", request.args, texts[-1])
-            self._write_card(one, response)
+            if self.responses.cards is not None:
+                self.responses.put_card(one.where, self._lane(one, response))
         self.responses.end()
         return texts
 
@@ -370,18 +370,16 @@ class DriftscopeLM(TemplateLM):
                     peak_bytes=peak_memory(self.model.adapter.device),
                 )
 
-    def _write_card(self, one: _Asked, response: Response) -> None:
-        """Write the run card of a text; none if a spec cannot hold its prompt or gives more."""
-        if self._cards is None or len(one.context) > MAX_PROMPT_CHARS:
-            return
+    def _lane(self, one: _Asked, response: Response) -> dict[str, Any] | None:
+        """The lane of a text's run card; None if a spec cannot hold its prompt or gives more."""
+        if len(one.context) > MAX_PROMPT_CHARS or response.tokens == one.most:
+            return None
         if not one.context.strip() or one.ids != self.tok_encode(one.context):
-            return
-        if response.tokens == one.most:
-            return
+            return None
         spec = prompted(one.spec, one.context, one.turns).to_dict()
         model = {"name": one.spec.model, "digest": self.model.digest}
         results = {"text": response.text, "steps": response.forwards}
-        write_card(self._cards, one.where, spec, {"model": model, "results": results})
+        return {"spec": spec, "model": model, "results": results}
 
 
 def _repetitions(requests: Sequence[Any]) -> Iterator[int]:

@@ -57,12 +57,16 @@ class Response:
 class Responses:
     """The responses of all processes; with a `folder` they are also kept there.
 
+    With `cards` a run card of each answer that has one is written into its folder `run-cards`.
     Each process appends to a file of its own, and what any file has is not computed again, whatever
     the number of processes was. Only the main process reads the files.
     """
 
-    def __init__(self, processes: Processes, folder: Path | None) -> None:
+    def __init__(self, processes: Processes, folder: Path | None, cards: bool = False) -> None:
         self._processes, self._lines = processes, None
+        self.cards = folder / "run-cards" if folder and cards else None
+        self._tasks: set[str] = set()  # in the names of cards
+        self._written: set[str] = set()  # names of cards
         self._held: dict[str, Response] = {}
         self._own: dict[Place, Response] = {}
         self._all: dict[Place, Response] = {}
@@ -93,10 +97,29 @@ class Responses:
         work = sum(self._processes.gather(missing))
         return Progress(self._processes, f"requests {self._rounds}", work)
 
+    def put_card(self, where: Place, lane: Mapping[str, Any] | None) -> None:
+        """Write the run card of an answer; None: it has none. `end` removes older cards."""
+        assert self.cards is not None, "it writes cards"
+        self._tasks.add(_task_name(where))
+        if lane is not None:
+            self._written.add(write_card(self.cards, where, lane))
+
     def end(self) -> None:
-        """End a round: every process learns what the others have."""
+        """End a round: every process learns what the others have.
+
+        Cards of its tasks that an earlier evaluation left are removed.
+        """
         for part in self._processes.gather(self._own):
             self._all |= part
+        if self.cards is None:
+            return
+        tasks, written = set[str](), set[str]()
+        for own_tasks, own_written in self._processes.gather((self._tasks, self._written)):
+            tasks |= own_tasks
+            written |= own_written
+        for path in self.cards.glob("*-*-*-*.json") if self._processes.is_main else ():
+            if path.stem.rsplit("-", 3)[0] in tasks and path.name not in written:
+                path.unlink()
 
     def by_task(self) -> dict[str, dict[str, Any]]:
         """The figures of each task over all processes, see `summarise`."""
@@ -156,18 +179,22 @@ def summarise(responses: Iterable[Response]) -> dict[str, Any]:
     }
 
 
-def write_card(
-    folder: Path, where: Place, spec: Mapping[str, Any], card: Mapping[str, Any]
-) -> None:
+def write_card(folder: Path, where: Place, lane: Mapping[str, Any]) -> str:
     """Write the run card of one answer, which `python -m engine repeat` runs again.
 
-    `card` has the parts `model` and `results` of its one lane. The GPU of this process, such as
-    `cuda:3`, is `cuda` on the card, which may be repeated where there is one GPU.
+    `lane` has the parts `spec`, `model` and `results` of its one lane. The GPU of this process,
+    such as `cuda:3`, is `cuda` on the card, which may be repeated where there is one GPU. Returns
+    the name of the file.
     """
-    task, document, request, repetition = where
-    name = "".join(c if c.isalnum() or c in "-_" else "_" for c in task)
-    device = str(spec["device"]).partition(":")[0]
-    lane = {"spec": dict(spec) | {"device": device}, **card}
-    found = {"run": f"{name}-{document}", "lanes": {"a": lane}, "summary": {}, "repeat": None}
+    (_, document, request, repetition), name = where, _task_name(where)
+    spec = lane["spec"]
+    own = {**lane, "spec": {**spec, "device": str(spec["device"]).partition(":")[0]}}
+    found = {"run": f"{name}-{document}", "lanes": {"a": own}, "summary": {}, "repeat": None}
     path = folder / f"{name}-{document}-{request}-{repetition}.json"
     write_atomically(path, (json.dumps(found, ensure_ascii=False, indent=1) + "\n").encode())
+    return path.name
+
+
+def _task_name(where: Place) -> str:
+    """The task of an answer as a part of a file's name."""
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in where[0])
