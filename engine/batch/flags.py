@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from engine import catalog
 from engine.batch.prompts import (
@@ -29,13 +31,20 @@ def add_spec_flags(parser: argparse.ArgumentParser, **helps: str) -> None:
     """
     for row in describe_fields(RunSpec):
         if row["name"] != "prompt":
-            kind = "{true,false}" if row["type"] == "bool" else None
             flag = "--" + row["name"].replace("_", "-")
-            parser.add_argument(flag, metavar=kind, help=helps.get(row["name"], row["help"]))
+            shown = helps.get(row["name"], row["help"])
+            parser.add_argument(flag, metavar=_choices(row), help=shown)
     components = catalog.describe()
     for component in components["caches"] + components["unmaskers"]:
         for row in component["knobs"]:
-            parser.add_argument(f"--{component['name']}.{row['name']}", help=row["help"])
+            flag = f"--{component['name']}.{row['name']}"
+            parser.add_argument(flag, metavar=_choices(row), help=row["help"])
+
+
+def _choices(row: Mapping[str, Any]) -> str | None:
+    """The values of a field or knob that `--help` lists; None if there are too many to list."""
+    choices = ("true", "false") if row["type"] == "bool" else row["choices"]
+    return f"{{{','.join(choices)}}}" if choices else None
 
 
 def spec_from_flags(args: argparse.Namespace) -> RunSpec:

@@ -57,7 +57,7 @@ class RunSpec:
     keep_after_image: bool = knob(
         False,
         label="Line break after the image",
-        help="Keep it, as in training; LLaDA-V's released code drops it.",
+        help="Keep the line break after an image, as in training; LLaDA-V's code drops it.",
     )
     stop: tuple[str, ...] = ()
     suffix: str = knob("", label="Suffix", help="Given text after the answer, seen in every step.")
@@ -77,16 +77,20 @@ class RunSpec:
         1,
         MAX_LENGTH,
         label="Steps",
-        help="Total denoising steps, divided evenly among the blocks (scheduled unmaskers only). "
-        "Guidance and commit calls add forwards.",
+        help="Number of steps of the whole answer, divided evenly among its blocks. Only unmaskers "
+        "with a schedule use it. Classifier-free guidance and commit calls add forwards.",
     )
     unmasker: str = knob("quota", label="Unmasker", help="Chooses the tokens that a step commits.")
     cache: str = knob("none", label="Cache", help="Chooses the rows that a step recomputes.")
     knobs: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
-    temperature: float = knob(0.0, 0.0, 10.0, label="Temperature", help="0 is greedy.")
+    temperature: float = knob(
+        0.0, 0.0, 10.0, label="Temperature",
+        help="Randomness of the proposed tokens; 0: always the most probable one.",
+    )  # fmt: skip
     cfg_scale: float = knob(
-        0.0, 0.0, 20.0, label="CFG scale", help="Classifier-free guidance; 0 is off."
-    )
+        0.0, 0.0, 20.0, label="CFG scale",
+        help="Strength of classifier-free guidance; 0: off.",
+    )  # fmt: skip
     eos: str = knob(
         "official",
         choices=("official", "fill_safe", "fill_eager"),
@@ -100,8 +104,8 @@ class RunSpec:
         "none",
         choices=("none", "logits", "confidence"),
         label="Suppress end",
-        help="logits: never propose the end-of-text token (an end of turn still may be); "
-        "confidence: rank both last.",
+        help="none: as the model proposes; logits: never propose the end-of-text token (an end of "
+        "turn still may be); confidence: rank both last.",
     )
     fixed: tuple[tuple[int, int], ...] = ()
     start: BranchStart | None = None
@@ -141,7 +145,8 @@ class RunSpec:
     record_quantities: str = knob(
         "all",
         label="Recorded quantities",
-        help="Drifts that are recorded: all, or some of k,v,attn,ffn,q0. Similarity needs k and v.",
+        help="Drifts that are recorded: all, or some of k,v,attn,ffn,q0 (the query of head 1). "
+        "Similarity needs k and v.",
     )
     record_every: int = knob(
         1,

@@ -67,8 +67,8 @@ class D2Cache(CachePolicy):
         0.0,
         1.0,
         label="Roll-out share",
-        help="The attention flow adds the rows that together receive at most this share of what "
-        "all rows not chosen before receive; at least one.",
+        help="Beside candidates and new tokens, the rows that receive most of the attention flow "
+        "are recomputed, up to this share of what the rest receives; at least one.",
         search=(0.05, 0.1, 0.2, 0.4),
     )
     sigma: float = knob(

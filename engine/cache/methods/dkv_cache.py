@@ -1,4 +1,4 @@
-"""dKV-Cache: K and V are kept one step after their token is decoded (arXiv 2505.15781)."""
+"""dKV-Cache: K and V are kept one step after their token is committed (arXiv 2505.15781)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class DkvCache(CachePolicy):
     The variant `decode` recomputes the rows whose token was masked before the last commit: the
     masks, and the tokens decoded last. With a logit shift s, row j is reused once token j + s is
     known. The variant `greedy` recomputes the rows of the tokens decoded next, of those decoded
-    last and of the nearest masks; it needs an order of reveal that is known before the forward.
+    last and of the nearest masks; it needs an order of commits that is known before the forward.
     """
 
     name = "dkv_cache"
     title = "dKV-Cache"
     paper = "arXiv 2505.15781"
-    summary = "Reuses a token's keys and values from one step after it is decoded."
+    summary = "Reuses a token's keys and values from one step after it is committed."
     reasons = (
         Reason("this step is a reload, which recomputes every row; {times}", "full"),
         Reason("the row predicts no token that was known before the last commit",
                "!reused variant=decode"),
-        Reason("the row predicts a token decoded next or a mask near it, or its token was "
-               "decoded last", "!reused"),
+        Reason("the row predicts a token committed next or a mask near it, or its token was "
+               "committed last", "!reused"),
         Reason("the token that the row predicts is known, so only reloads recompute the row; "
                "{times}", "variant=decode"),
         Reason("the row predicts none of the next tokens and no mask near them; {times}"),
@@ -43,8 +43,8 @@ class DkvCache(CachePolicy):
     variant: str = knob(
         "decode",
         choices=("decode", "greedy"),
-        help="decode: recompute all rows that are not decoded yet; greedy: only those of the next "
-        "tokens.",
+        help="decode: recompute the rows of all masks; greedy: only those of the tokens that come "
+        "next. Both recompute those of the tokens committed last.",
         search=("decode", "greedy"),
     )
     reload_interval: int = knob(
@@ -79,11 +79,11 @@ class DkvCache(CachePolicy):
         return StepPlan(upload_mask(rows, view.canvas.device), kind="partial")
 
     def check(self, block_length: int, known_order: bool) -> None:
-        """Refuse greedy if the order of reveal depends on the logits."""
+        """Refuse greedy if the order of commits depends on the logits."""
         if self.follows_order and not known_order:
             raise ValueError(
                 "dkv_cache.variant: greedy computes only the tokens that come next, so it needs "
-                "an order of reveal that does not depend on the logits; choose unmasker quota "
+                "an order of commits that does not depend on the logits; choose unmasker quota "
                 "with quota.score random, or variant decode"
             )
 

@@ -171,8 +171,8 @@ class DllmCache(CachePolicy):
         1,
         1024,
         label="CFG interval",
-        help="With guidance: steps between computations of its unconditional branch; the first "
-        "five steps all compute it.",
+        help="With classifier-free guidance: steps between computations of its unconditional "
+        "branch; the first five steps all compute it.",
     )
 
     def begin_step(self, view: StepView) -> StepPlan:

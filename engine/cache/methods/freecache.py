@@ -64,7 +64,7 @@ class FreeCache(CachePolicy):
     freeze: str = knob(
         "clean",
         choices=("clean", "stale"),
-        help="When a finished block is frozen: clean: after one more step; stale: at once.",
+        help="When a finished block is frozen. clean: after one more step; stale: at once.",
         search=("clean", "stale"),
     )
     window: int | None = knob(
@@ -72,7 +72,7 @@ class FreeCache(CachePolicy):
         1,
         4096,
         optional=True,
-        help="Number of positions on either side of the last revealed one that are recomputed; "
+        help="Number of positions on either side of the last committed one that are recomputed; "
         "positions further right are not attended to. Empty: off. Replaces block and freeze.",
     )
 
@@ -121,7 +121,7 @@ class FreeCache(CachePolicy):
     def logits_end(self, masked: np.ndarray, block: slice) -> np.ndarray:
         """The window's right edge, in the first step too; without a window the whole canvas.
 
-        Every revealed token is then computed once more.
+        Every committed token is then computed once more.
         """
         if self.window is None:
             return super().logits_end(masked, block)

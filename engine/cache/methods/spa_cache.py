@@ -143,16 +143,19 @@ class SpaCache(CachePolicy):
         search=PEAKS,
     )  # fmt: skip
     first_ratio: float | None = knob(
-        None, 0.001, 1.0, optional=True, help="Share in the first layer; empty: by the budget."
-    )
+        None, 0.001, 1.0, optional=True,
+        help="Share of the rows recomputed in the first layer; empty: by the budget.",
+    )  # fmt: skip
     last_ratio: float | None = knob(
-        None, 0.001, 1.0, optional=True, help="Share in the last layer; empty: by the budget."
-    )
+        None, 0.001, 1.0, optional=True,
+        help="Share of the rows recomputed in the last layer; empty: by the budget.",
+    )  # fmt: skip
     min_update_ratio: float = knob(
         0.0,
         0.0,
         1.0,
-        help="Least share in the layers up to the peak; 0: as the budget gives it.",
+        help="Least share of the rows recomputed in the layers up to the peak; 0: as the budget "
+        "gives it.",
     )
     peak_position: float | None = knob(
         None, 0.0, 1.0, optional=True,
@@ -176,8 +179,9 @@ class SpaCache(CachePolicy):
         "dense",
         choices=("dense", "sparse"),
         label="Keys and values",
-        help="dense: those of the whole answer are recomputed in every step, those of the prompt "
-        "only at refreshes; sparse: those of the chosen rows, out of prompt and answer.",
+        help="Keys and values that are recomputed. dense: those of the whole answer in every step, "
+        "and of the prompt only at refreshes; sparse: those of the chosen rows, out of prompt and "
+        "answer.",
     )
 
     def __post_init__(self) -> None:

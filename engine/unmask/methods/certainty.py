@@ -24,7 +24,8 @@ class Certainty(Unmasker):
 
     sigma: float = knob(
         10.0, 0.5, 1000.0, label="Sigma",
-        help="Reach of a known token in positions; large values rank by confidence alone.",
+        help="How far a known token raises the rank of masks near it, in positions; large values "
+        "rank by confidence alone.",
     )  # fmt: skip
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:

@@ -46,20 +46,27 @@ class Dream(Quota):
         "entropy",
         choices=tuple(SCORES),
         label="Measure (alg)",
-        help="What candidates are ranked by; origin reveals positions at random.",
+        help="What proposed tokens are ranked by. entropy: the least comes first; maskgit_plus: "
+        "their probability; topk_margin: its lead over the second most probable token; origin: "
+        "nothing, each is committed or not at random.",
     )
     top_p: float = knob(
-        1.0, 0.0, 1.0, label="Top p", help="Keep the most probable tokens up to this sum; 1: all."
+        1.0, 0.0, 1.0, label="Top p",
+        help="Propose one of the most probable tokens, up to this sum; 1: any.",
+    )  # fmt: skip
+    top_k: int = knob(
+        0, 0, 1000, label="Top k", help="Propose one of this many most probable tokens; 0: any."
     )
-    top_k: int = knob(0, 0, 1000, label="Top k", help="Number of most probable tokens; 0: all.")
     alg_temp: float = knob(
-        0.0, 0.0, 100.0, label="Order temperature", help="Above 0, the order is drawn at random."
-    )
+        0.0, 0.0, 100.0, label="Order temperature",
+        help="Above 0, the order is drawn at random, the more so the higher it is.",
+    )  # fmt: skip
     schedule: str = knob(
         "corrected",
         choices=("corrected", "released"),
         label="Schedule",
-        help="released rounds down as Dream's code does, so the first steps may reveal nothing.",
+        help="corrected: the masks divided evenly among the steps; released: rounded down as in "
+        "Dream's code, so the first steps may commit nothing.",
     )
     eps: float = knob(
         0.001,

@@ -25,17 +25,22 @@ class Dynamic(Unmasker):
     name = "dynamic"
     title = "Dynamic threshold"
     paper = "arXiv 2510.06303"
-    summary = "All tokens above this probability, and at least as many as the schedule requires."
+    summary = (
+        "All tokens above a probability threshold, and at least as many as the schedule requires."
+    )
     scheduled = True
 
     threshold: float = knob(
         0.9, -1.0, 2.0, label="Threshold",
-        help="Probability to exceed; from 1 on only the schedule counts.",
+        help="Probability that a token has to exceed; from 1 on only the schedule counts.",
     )  # fmt: skip
-    top_k: int = knob(0, 0, 1000, label="Top k", help="Number of most probable tokens; 0: all.")
-    top_p: float = knob(
-        1.0, 0.0, 1.0, label="Top p", help="Keep the most probable tokens up to this sum; 1: all."
+    top_k: int = knob(
+        0, 0, 1000, label="Top k", help="Propose one of this many most probable tokens; 0: any."
     )
+    top_p: float = knob(
+        1.0, 0.0, 1.0, label="Top p",
+        help="Propose one of the most probable tokens, up to this sum; 1: any.",
+    )  # fmt: skip
 
     @property
     def sampling_params(self) -> SamplingParams:

@@ -27,10 +27,13 @@ class EntropyBounded(Unmasker):
         0.35, 0.0, 1e6, label="Bound (gamma)",
         help="Most that the entropies may add up to, in nats; 0 commits one token a step.",
     )  # fmt: skip
-    top_k: int = knob(0, 0, 1000, label="Top k", help="Number of most probable tokens; 0: all.")
-    top_p: float = knob(
-        1.0, 0.0, 1.0, label="Top p", help="Keep the most probable tokens up to this sum; 1: all."
+    top_k: int = knob(
+        0, 0, 1000, label="Top k", help="Propose one of this many most probable tokens; 0: any."
     )
+    top_p: float = knob(
+        1.0, 0.0, 1.0, label="Top p",
+        help="Propose one of the most probable tokens, up to this sum; 1: any.",
+    )  # fmt: skip
 
     @property
     def sampling_params(self) -> SamplingParams:

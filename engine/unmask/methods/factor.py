@@ -16,9 +16,15 @@ class Factor(Unmasker):
     name = "factor"
     title = "Factor"
     paper = "arXiv 2505.22618"
-    summary = "As many tokens as their confidences allow together; factor 1 is Theorem 1's bound."
+    summary = (
+        "As many tokens as their confidences allow together; factor 1 is the bound of Fast-dLLM's "
+        "Theorem 1."
+    )
 
-    factor: float = knob(1.0, 0.0, 100.0, label="Factor", help="Larger values commit more tokens.")
+    factor: float = knob(
+        1.0, 0.0, 100.0, label="Factor",
+        help="Larger values commit more tokens; above 1, Fast-dLLM's theorem guarantees nothing.",
+    )  # fmt: skip
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the prefix of the confidence ranking that passes."""

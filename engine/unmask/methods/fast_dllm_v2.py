@@ -27,11 +27,14 @@ class FastDllmV2(Unmasker):
     name = "fast_dllm_v2"
     title = "Fast-dLLM v2"
     paper = "arXiv 2509.26328"
-    summary = "Sub-block by sub-block, all tokens above this probability and always the best one."
+    summary = (
+        "Sub-block by sub-block, all tokens above a probability threshold, and always the most "
+        "probable one."
+    )
 
     threshold: float = knob(
         0.9, 0.0, 2.0, label="Threshold",
-        help="Probability to exceed; from 1 on, one token a step.",
+        help="Probability that a token has to exceed; from 1 on, one token a step.",
     )  # fmt: skip
     sub_block: int = knob(
         8,

@@ -14,7 +14,7 @@ class Frechet(Unmasker):
 
     name = "frechet"
     title = "Fréchet bound"
-    summary = "As many tokens as the Fréchet bound on their joint probability guarantees."
+    summary = "As many tokens as are the most probable ones together, by the Fréchet bound."
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit the prefix of the confidence ranking that passes."""

@@ -32,7 +32,9 @@ class Quota(Unmasker):
         "confidence",
         choices=("confidence", "margin", "entropy", "random"),
         label="Score",
-        help="What candidates are ranked by; confidence is LLaDA's low_confidence.",
+        help="What proposed tokens are ranked by. confidence: their probability (LLaDA's "
+        "low_confidence); margin: its lead over the second most probable token; entropy: the least "
+        "comes first; random: the order is drawn.",
     )
 
     @property

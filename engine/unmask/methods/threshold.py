@@ -18,11 +18,12 @@ class Threshold(Unmasker):
     name = "threshold"
     title = "Threshold"
     paper = "arXiv 2505.22618"
-    summary = "All tokens with at least this probability, and always the most probable one."
+    summary = "All tokens that reach a probability threshold, and always the most probable one."
 
     threshold: float = knob(
-        0.9, 0.0, 2.0, label="Threshold", help="Minimum probability; above 1, one token a step."
-    )
+        0.9, 0.0, 2.0, label="Threshold",
+        help="Least probability at which a token is committed; above 1, one token a step.",
+    )  # fmt: skip
 
     def commit(self, candidates: Candidates, view: StepView) -> Commit:
         """Commit candidates with confidence >= threshold, or the first in rank."""

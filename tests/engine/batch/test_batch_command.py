@@ -152,6 +152,14 @@ def test_a_wrong_flag_is_named(words, said, tmp_path):
         main(words)
 
 
+def test_the_help_lists_the_values_of_a_flag(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    for flag in ("--dtype {float32,", "--quota.score {confidence,", "--frozen.fuse {true,false}"):
+        assert f"  {flag}" in shown
+
+
 @pytest.mark.parametrize("chat", [True, False])
 def test_the_chat_template_can_be_switched_off(chat, prompts, tmp_path):
     out = tmp_path / "out"
