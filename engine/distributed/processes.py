@@ -27,7 +27,7 @@ class Processes:
         self, environment: MutableMapping[str, str] = os.environ, wait_s: float = WAIT_S
     ) -> None:
         self._environment, self._divided = environment, False
-        self.count = _number(environment, "WORLD_SIZE", 1)
+        self.count = process_count(environment)
         self.rank = _number(environment, "RANK", 0)
         self.local_rank = _number(environment, "LOCAL_RANK", 0)
         local = self.count if "LOCAL_RANK" in environment else 1
@@ -129,6 +129,11 @@ class Processes:
             return int(self._store.add(name, amount))
         self._counts[name] = self._counts.get(name, 0) + amount
         return self._counts[name]
+
+
+def process_count(environment: Mapping[str, str] = os.environ) -> int:
+    """How many processes the launcher started; 1 without one. Raises ValueError as `Processes`."""
+    return _number(environment, "WORLD_SIZE", 1)
 
 
 def leave_group() -> None:

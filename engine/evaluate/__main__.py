@@ -310,7 +310,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--timed-shots", type=not_negative, default=comparison.TIMED_SHOTS,
-        help="worked examples in each, as far as they fit",
+        help="--specs: worked examples in each long prompt, as far as they fit",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, help="folder of samples and tables, to resume from")
     add_spec_flags(parser)

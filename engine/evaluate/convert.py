@@ -28,7 +28,10 @@ def converted(path: Path, sample: int | None, folder: Path | None) -> dict[str, 
     """
     document = as_document(parsed(path.read_bytes()), sample)
     if document is None:
-        raise ValueError(f"file: {path.name} has none of the known formats")
+        raise ValueError(
+            f"file: {path.name} has none of the known formats; give a trajectory of d3LLM, a page "
+            "of dLLM-RL's trace viewer or a driftscope-run file"
+        )
     run = read_run(document)
     return document if folder is None else document | _texts(run, Tokenizer(folder))
 

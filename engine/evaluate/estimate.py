@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from engine.batch.flags import add_spec_flags, spec_from_flags
-from engine.core.command_line import command_parser, failure, thread_count
+from engine.core.command_line import command_parser, failure, refuse_flags, thread_count
 from engine.core.files import ASSETS
 from engine.core.tables import markdown_table, percentage
 from engine.estimate.devices import GPUS, THIS_MACHINE
@@ -40,7 +40,11 @@ DEFAULTS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.device != THIS_MACHINE:
+        reason = f"only --device {THIS_MACHINE} is measured; leave it out"
+        refuse_flags(parser, args, ["threads"], reason)
     device, args.device = args.device, None
     model, args.model = args.model, None
     torch.set_num_threads(args.threads)
@@ -125,10 +129,24 @@ def _parser() -> ArgumentParser:
     parser = command_parser("estimate", __doc__)
     add_spec_flags(parser, device=f"{', '.join(GPUS)} or {THIS_MACHINE}; by default h100")
     parser.set_defaults(**DEFAULTS)
-    parser.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
-    parser.add_argument("--tokens-per-forward", type=float, help="assumed, at least 1")
-    parser.add_argument("--share", type=float, help="assumed share of rows chosen by values")
-    parser.add_argument("--recorded", type=Path, help="a trace (.npz) to take both from")
+    parser.add_argument(
+        "--prompt-tokens", type=int, default=PROMPT_TOKENS,
+        help=f"tokens of the prompt, by default {PROMPT_TOKENS}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tokens-per-forward", type=float,
+        help="assumed tokens that a forward commits where confidence or a guider decides; at "
+        "least 1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--share", type=float,
+        help="assumed share of rows where values decide, which the printed assumptions name; from "
+        "0 to 1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--recorded", type=Path,
+        help="a trace (.npz) to take --tokens-per-forward and --share from, if not given",
+    )  # fmt: skip
     parser.add_argument("--threads", type=thread_count, default=1, help="--device this: threads")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser

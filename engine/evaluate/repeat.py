@@ -58,11 +58,17 @@ def is_cut(row: Any) -> bool:
 
 
 def model_folders(model: Path | None, specs: Iterable[RunSpec]) -> dict[str, Path]:
-    """The checkpoint folders by name; every model of a spec that is not embedded is in `model`."""
+    """The checkpoint folders by name; every model of a spec that is not embedded is in `model`.
+
+    Raises ValueError naming `--model` if all are embedded.
+    """
     folders = embedded_models(ASSETS)
     if model is None:
         return folders
-    return folders | {spec.model: model for spec in specs if spec.model not in folders}
+    others = {spec.model: model for spec in specs if spec.model not in folders}
+    if not others:
+        raise ValueError("--model: the models of this card are embedded; leave it out")
+    return folders | others
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

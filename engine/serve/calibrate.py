@@ -3,8 +3,9 @@
     python -m engine calibrate --model assets/models/tiny-llada --base none prefix dual
 
 Decodes a few training problems with each base cache and writes `calibration/BASE-q0.npz`; without
-`--base`, with every cache that DARE runs on and that the model's attention allows. Runs read these
-files instead of measuring. A file holds the digest of the weights and is ignored after they change.
+`--base`, with every cache that DARE runs on and that the model's attention allows. Prints the names
+of the files. Runs read them instead of measuring. A file holds the digest of the weights and is
+ignored after they change.
 """
 
 from __future__ import annotations
@@ -48,12 +49,18 @@ def known_bases() -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` default to those of the process."""
     parser = command_parser("calibrate", __doc__)
-    parser.add_argument("--model", type=Path, default=ASSETS / "models" / "tiny-llada")
-    parser.add_argument("--base", nargs="+", default=(), choices=known_bases())
+    parser.add_argument(
+        "--model", type=Path, default=ASSETS / "models" / "tiny-llada",
+        help="folder of the checkpoint, by default that of tiny-llada",
+    )  # fmt: skip
+    parser.add_argument(
+        "--base", nargs="+", default=(), choices=known_bases(),
+        help="caches that DARE runs on; by default all that the model's attention allows",
+    )  # fmt: skip
     parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
-        write_profiles(args.model, args.base)
+        print(*write_profiles(args.model, args.base), sep="\n")
     except (ValueError, OSError) as error:
         raise failure(error, args) from None

@@ -303,14 +303,16 @@ def _parser() -> argparse.ArgumentParser:
     top = command_parser("train", __doc__)
     commands = top.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="train one phase, or continue an interrupted one")
-    one.add_argument("--kind", choices=("causal", "masked"), default="masked")
-    one.add_argument("--vocabulary", choices=tuple(tokenizer.ROWS), default="words")
+    one.add_argument("--kind", choices=("causal", "masked"), default="masked", help="of network")
+    one.add_argument(
+        "--vocabulary", choices=tuple(tokenizer.ROWS), default="words", help="of the tokenizer"
+    )
     one.add_argument(
         "--copies", type=share, default=0.0, help="masked: share of batches with noisy copies"
     )
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
-    one.add_argument("--steps", type=positive, default=1000)
+    one.add_argument("--steps", type=positive, default=1000, help="training steps of the phase")
     one.add_argument("--shift", type=int, choices=(0, 1), default=0, help="1: logits as Dream's")
     one.add_argument("--block", type=not_negative, default=0, help="masked: size if block-causal")
     one.add_argument(
@@ -322,7 +324,7 @@ def _parser() -> argparse.ArgumentParser:
         help="range of the sizes of the problems, from 0 to 1",
     )  # fmt: skip
     one.add_argument("--few-shot", type=share, default=0.0, help="share with worked examples")
-    one.add_argument("--turns", type=positive, default=5, help="most problems in such a sample")
+    one.add_argument("--turns", type=positive, default=5, help="most problems in a few-shot sample")
     one.add_argument(
         "--extra",
         type=not_negative,
@@ -340,21 +342,23 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--matrix-lr", type=above_zero, default=0.02, help="Muon: the feed-forward matrices"
     )
-    one.add_argument("--warm", type=not_negative, default=50)
+    one.add_argument("--warm", type=not_negative, default=50, help="steps with rising rates")
     one.add_argument("--decay", type=share, default=0.3, help="share with falling rates")
-    one.add_argument("--seed", type=not_negative, default=1)
+    one.add_argument("--seed", type=not_negative, default=1, help="of weights and batches")
     one.add_argument("--device", default="cpu", help="cpu or cuda")
-    one.add_argument("--save-every", type=positive, default=100)
+    one.add_argument("--save-every", type=positive, default=100, help="steps between saved states")
     one.add_argument("--check-every", type=positive, default=200, help="steps between validations")
     one.add_argument("--bf16", action="store_true", help="activations in bfloat16")
     one.add_argument("--compile", action="store_true", help="compile the network (needs g++)")
     one.add_argument("--stop-phase", action="store_true", help="end the unfinished phase now")
     for name, text in (("export", "write config, tokenizer and weights"), ("card", "write README")):
         other = commands.add_parser(name, help=text)
-        other.add_argument("--folder", type=Path, required=True)
+        other.add_argument("--folder", type=Path, required=True, help="folder of the model")
         if name == "export":
-            other.add_argument("--family", choices=tuple(export.LAYOUTS), required=True)
-            other.add_argument("--run", type=Path, required=True)
+            other.add_argument(
+                "--family", choices=tuple(export.LAYOUTS), required=True, help="its layout"
+            )
+            other.add_argument("--run", type=Path, required=True, help="folder of the run")
         else:
             text = "results.json of `tables`, or outputs of `evaluate --json`"
             other.add_argument("--exams", type=Path, nargs="*", default=[], help=text)

@@ -57,7 +57,7 @@ from engine.core.command_line import (
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import RESULTS_README, check_section, update_section
-from engine.distributed.processes import Processes
+from engine.distributed.processes import Processes, process_count
 from engine.evaluate.fronts.criterion import BUDGET, method_row
 from engine.evaluate.fronts.further import settings_to_judge, with_further
 from engine.evaluate.fronts.text import section, svg
@@ -219,6 +219,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if document is None:
                 return
         else:
+            if process_count() > 1:
+                raise ValueError(
+                    "--further: only its problems are shared; start a search without torchrun"
+                )
             session = Session(folders)
             (family, *_) = known_families(families_by_model(folders), args.model)
             asked = list(requests(args, session.model_info(args.model), family))

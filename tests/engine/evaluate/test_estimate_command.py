@@ -84,6 +84,12 @@ def test_the_rates_of_this_machine_are_those_of_the_threads_of_the_flag(monkeypa
     assert threads == [2, 1]
 
 
+def test_threads_are_refused_for_a_device_that_is_not_measured(capsys):
+    with pytest.raises(SystemExit):
+        estimate.main([*SMALL, "--device", "h200", "--threads", "2"])
+    assert "--threads: only --device this is measured; leave it out" in capsys.readouterr().err
+
+
 def test_an_estimate_is_compared_with_its_run():
     spec = RunSpec(model=SHAPE, cache="dual", gen_length=16, block_length=8, steps=16)
     row = compare(BenchModels(), spec, "dual")

@@ -89,6 +89,13 @@ def test_control_c_ends_a_launched_process_without_a_traceback(module, monkeypat
     assert capsys.readouterr().err == "stopped\n"
 
 
+def test_a_search_of_all_caches_is_not_started_by_several_processes(monkeypatch, tmp_path):
+    """Each would run the whole search, and all would write the same files."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit, match="^error: --further: only its problems are shared"):
+        engine_main(["fronts", "--out", str(tmp_path), "--estimate"])
+
+
 def test_a_reader_that_ends_first_ends_a_command_without_a_traceback(monkeypatch):
     read, write = os.pipe()
     os.close(read)

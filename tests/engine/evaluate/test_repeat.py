@@ -57,6 +57,8 @@ def test_embedded_models_keep_their_folders(tmp_path):
     specs = [SPEC, replace(SPEC, model="tiny-dream")]
     assert repeat.model_folders(tmp_path, specs) == embedded | {HUB: tmp_path}
     assert repeat.model_folders(None, specs) == embedded
+    with pytest.raises(ValueError, match="^--model: the models of this card are embedded"):
+        repeat.model_folders(tmp_path, specs[1:])
 
 
 def test_a_file_is_refused_as_the_folder_of_traces_before_the_race(card, monkeypatch):
