@@ -47,6 +47,8 @@ def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
         flat[key if key in known else f"{owners[0]}.{key}"] = _text(value)
     flat.setdefault("steps", flat["gen_length"])
     spec = RunSpec.from_flat(flat, text_knobs(components))
+    if spec.record != "off":
+        raise ValueError("record: an evaluation records nothing; leave it out")
     catalog.make_unmasker(spec)  # refuses autoregressive decoding
     catalog.derive_plan(spec)
     return spec

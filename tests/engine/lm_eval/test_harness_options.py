@@ -100,3 +100,8 @@ def test_without_a_gpu_the_device_of_the_harness_is_the_cpu(monkeypatch, caplog)
 def test_a_missing_model_is_named():
     with pytest.raises(ValueError, match=r"^pretrained: give a folder or a name"):
         DriftscopeLM(cache="dual")
+
+
+def test_a_recording_is_refused_since_an_evaluation_makes_none():
+    with pytest.raises(ValueError, match="^record: an evaluation records nothing; leave it out"):
+        DriftscopeLM("tiny-llada", record="steps")
