@@ -65,7 +65,7 @@ class AdviceRequest:
                 f"{LEAST_PROMPTS}"
             )
         if len({one.prompt for one in self.prompts}) < len(self.prompts):
-            raise ValueError("prompts: two are the same, but those of the test must be new; drop one")
+            raise ValueError("prompts: two are the same; drop one, since those of a test are new")
         if not LEAST_CANDIDATES <= self.candidates <= MOST_CANDIDATES:
             raise ValueError(
                 f"candidates: {self.candidates} is outside {LEAST_CANDIDATES} to {MOST_CANDIDATES}"

@@ -326,12 +326,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--few-shot", type=share, default=0.0, help="share with worked examples")
     one.add_argument("--turns", type=positive, default=5, help="most problems in a few-shot sample")
     one.add_argument(
-        "--extra",
-        type=not_negative,
-        nargs="+",
-        default=(0, 16, 32),
+        "--extra", type=not_negative, nargs="+", default=(0, 16, 32),
         help="positions after the answer",
-    )
+    )  # fmt: skip
     one.add_argument("--uniform", type=share, default=0.2, help="share masked over all the region")
     one.add_argument("--sums", type=share, default=0.0, help="share that predicts a result next")
     one.add_argument(
@@ -355,9 +352,7 @@ def _parser() -> argparse.ArgumentParser:
         other = commands.add_parser(name, help=text)
         other.add_argument("--folder", type=Path, required=True, help="folder of the model")
         if name == "export":
-            other.add_argument(
-                "--family", choices=tuple(export.LAYOUTS), required=True, help="its layout"
-            )
+            other.add_argument("--family", choices=tuple(export.LAYOUTS), required=True)
             other.add_argument("--run", type=Path, required=True, help="folder of the run")
         else:
             text = "results.json of `tables`, or outputs of `evaluate --json`"
