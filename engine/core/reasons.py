@@ -31,9 +31,9 @@ value.
 - `{drift:v}`: how far the row's `k`, `v` or `q0` (query of the first head) has drifted.
 - `{rank:k}`: the place of that drift among the answer's rows, the largest first, such as "rank 41
   of 128"; `k`, `v` or `attn`. Empty unless the drift of every row of the answer is known.
-- `{cut:k:ffn}`: the rank, and how many of the answer's rows were recomputed at the site, such as
-  "moved 0.00004, rank 41 of 128, the first 32 were taken". For a method that selects by just this
-  drift; empty also where the rows taken are not those of the largest drift.
+- `{cut:k:ffn}`: the rank, and the least drift of the answer's rows recomputed at the site, such as
+  "drift 0.00004, rank 41 of 128; the cut-off for 32 rows was 0.0012". For a method that selects by
+  just this drift; empty also where the recomputed rows are not those of the largest drift.
 - `{fact:NAME}`, `{percent:NAME}`: the layer's value of a fact, if above 0.
 - `{knob:NAME}`: the value of a knob. `{every:NAME}`: an interval, such as "every 8 steps".
 """

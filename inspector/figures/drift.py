@@ -64,12 +64,12 @@ def figure(
 
 
 def _unmasked(trace: Trace) -> go.Scatter:
-    """Dots at the step that unmasked each token."""
+    """Dots at the step that committed each token."""
     when = trace.step_map()
     places = np.flatnonzero(when >= 0)
     return go.Scatter(
         x=places + 1, y=trace.steps_before + when[places] + 1, mode="markers",
-        name="token unmasked",
+        name="token committed",
         marker={"color": style.MARK, "size": 5, "line": {"color": "#1c1300", "width": 0.5}},
-        showlegend=True, hovertemplate="position %{x}: unmasked in step %{y}<extra></extra>",
+        showlegend=True, hovertemplate="position %{x}: committed in step %{y}<extra></extra>",
     )  # fmt: skip

@@ -52,7 +52,7 @@ STEPS = {
     "forward_ms": f"Time in the network, ms{_TIMED}",
     "decide_ms": f"Time to decide what is committed, ms{_TIMED}",
     "recomputed": "Share of the token-layers of all positions that were recomputed, from 0 to 1",
-    "committed": "Tokens that the step revealed",
+    "committed": "Tokens that the step committed",
     **{f"flops_{part}": f"Floating-point operations of {_PARTS[part]}" for part in PARTS},
     **{f"share_{site}": f"Share of the {_SITES[site]} recomputed, from 0 to 1" for site in SITES},
     **{f"done_{name}": f"What was recomputed of {_REGIONS[name]}: {_KIND}" for name in REGIONS},
@@ -72,9 +72,9 @@ TOKENS = {
     "text": "Text of the token; what cannot be printed is written as an escape",
     "given": "1 if the token was there before the run: in the prompt or the suffix, given in the "
     "answer, or kept from the run that a branch continues",
-    "step": "Number of the run's step that revealed the token, as in the table of steps; empty if "
+    "step": "Number of the run's step that committed the token, as in the table of steps; empty if "
     "none did",
-    "confidence": "Probability of the token when it was revealed, after temperature and cuts for "
+    "confidence": "Probability of the token when it was committed, after temperature and cuts for "
     "unmaskers whose page says so; empty if it is not known",
     **{
         f"recomputed_{site}": f"How often the position's {_SITES[site]} were recomputed, summed "
@@ -87,7 +87,7 @@ SUMMARY = {
     "lane": "A or B",
     "title": "The lane's title on the page",
     "cache": "Name of the cache method; none: no cache",
-    "unmasker": "Name of the unmasking method",
+    "unmasker": "Name of the unmasker",
     "knobs": "Settings of both methods that were given; the others have their defaults",
     "model": "Name of the model",
     "gen_length": "Positions of the answer",
@@ -103,9 +103,9 @@ SUMMARY = {
     "reason": "How the run ended: done, stopped, failed or memory",
     "nfe": "Steps taken",
     "forwards": "Forwards of the network",
-    "tokens": "Tokens that the run decoded before the end of the text, so without given ones and "
+    "tokens": "Tokens that the run committed before the end of the text, so without given ones and "
     "without those that a branch keeps",
-    "positions": "Positions that the run revealed, with those after the end of the text",
+    "positions": "Positions that the run committed, with those after the end of the text",
     "total_ms": "Engine time in ms; empty if layers were recorded during the run",
     "ms_per_step": "Engine time of a step in ms, on average",
     "tokens_per_s": "Tokens before the end of the text per second of engine time",

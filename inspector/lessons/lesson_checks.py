@@ -30,7 +30,7 @@ SAVING = ("projections", "attention", "ffn")  # the parts of the FLOPs that less
 
 
 def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 1: which answer token before the end of the text was unmasked last."""
+    """Lesson 1: which answer token before the end of the text was committed last."""
     trace = traces["a"]
     shown, steps = generation(trace), trace.step_map()
     ends = np.flatnonzero(np.isin(final(trace), stop_ids(trace.meta["model"])))
@@ -41,7 +41,7 @@ def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdic
     sure = float(arrays["commit_confidence"][at])
     step = steps[before[place]] + 1
     if number(given) == place + 1:
-        return True, f"Token {place + 1} was unmasked last, at step {step}, confidence {sure:.3f}."
+        return True, f"Token {place + 1} was committed last, at step {step}, confidence {sure:.3f}."
     chosen = _place(given, len(shown))
     if chosen is None:
         return False, f"The answer has {len(shown)} tokens, counted from 1."
@@ -49,13 +49,13 @@ def last_word(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdic
         return False, f"Token {chosen + 1} is not before the end of the text (the cell “end”)."
     when = steps[shown[chosen]] + 1
     return False, (
-        f"Token {chosen + 1} was unmasked at step {when} in lane A. Move back from the end, step "
+        f"Token {chosen + 1} was committed at step {when} in lane A. Move back from the end, step "
         "by step, and watch which cell of lane A before the end of the text becomes a mask first."
     )
 
 
 def kept_by_causal(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson 2: number of answer tokens before the one just unmasked whose V changed."""
+    """Lesson 2: number of answer tokens before the one just committed whose V changed."""
     trace, step, layer = traces["a"], 12, -1
     drift = drift_codes.decode(drift_of(trace, "v", slice(step, step + 1))[0, layer])
     fresh = int(np.flatnonzero(trace.step_map() == step - 1)[0])

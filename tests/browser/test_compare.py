@@ -1,4 +1,4 @@
-"""Compare: when the lanes part, the probe of that step, and its layers in the order of error."""
+"""Compare: when the lanes diverge, the probe of that step, and its layers in the order of error."""
 
 import re
 
@@ -8,7 +8,7 @@ from tests.support.looking import drawn, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
-STEP = re.compile(r"In time, the lanes part at step (\d+): A commits .+; B commits .+\.")
+STEP = re.compile(r"In time, the lanes diverge at step (\d+): A commits .+; B commits .+\.")
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def race(app, lasting_page):
 
 
 def parting(race):
-    """The number of the step at which the lanes part."""
+    """The number of the step at which the lanes diverge."""
     show(race, "compare")
     found = STEP.search(race.text('[data-block="parting"]'))
     assert found, race.text('[data-block="parting"]')

@@ -116,7 +116,7 @@ def check_dllm(said, trace, prompt):
         text, code = said[step, layer, prompt + place], codes[step, layer, prompt + place]
         count = int(bits[step, layer, 3, prompt:].sum())
         assert f"among the {count} of 32 rows (25 %)" in text
-        cut = r"( \(moved [^)]*, the first 8 were taken, down to [^)]*\))?"
+        cut = r"( \(drift [^)]*; the cut-off for 8 rows was [^)]*\))?"
         end = "; the whole answer is refreshed every 5"
         assert re.search(f"changed most in layer {layer + 1}{cut}{end}", text), text
         assert ("not among" in text) == (not bits[step, layer, 3, prompt + place])
@@ -273,7 +273,7 @@ def card_beside(race, width, press):
     card = page.get_by_role("group", name="Token 10 of lane B")
     words = card.locator(".ds-token-why")
     words.get_by_text("rank").wait_for()
-    assert "the first 16 were taken" in words.inner_text()
+    assert "the cut-off for 16 rows was" in words.inner_text()
     box, below = card.bounding_box(), cell.bounding_box()
     assert 0 <= box["y"] - below["y"] - below["height"] < 20
     assert box["x"] >= 0

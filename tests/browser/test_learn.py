@@ -66,7 +66,7 @@ def test_a_link_opens_a_lesson_and_its_question_is_checked(course):
     end = np.flatnonzero(np.isin(ids, trace.meta["model"]["stop_ids"]))[0]
     last = int(trace.step_map()[shown][:end].argmax()) + 1
     assert answer(page, str(last + 1)).startswith("Not yet")
-    assert answer(page, str(last)).startswith(f"Right. Token {last} was unmasked last")
+    assert answer(page, str(last)).startswith(f"Right. Token {last} was committed last")
     page.locator("[data-lesson-check]").click()
     verdict = page.locator("[data-lesson-verdict]")
     verdict.filter(has_text="Right.").wait_for()
@@ -347,7 +347,7 @@ def test_an_empty_answer_is_asked_for_and_a_wrong_one_gets_its_own_hint(course):
     page = at_lesson(course, "masks", "candidates")
     assert answer(page, "") == "Type a number first."
     assert answer(page, "seven").endswith("Give a number, such as 12 or 3.5.")
-    assert "was unmasked at step" in answer(page, "2")
+    assert "was committed at step" in answer(page, "2")
     page = at_lesson(course, "clocks", "schedule")
     assert page.locator("[data-lesson-select]").input_value() == ""
     page.locator("[data-lesson-check]").click()

@@ -182,7 +182,7 @@ def test_everything_has_a_name(reader):
     snapshot = reader.page.locator("#ds-methods").aria_snapshot()
     for name in (
         'navigation "All methods"', 'button "dLLM-Cache"', 'article "dLLM-Cache"',
-        'heading "Published figures"', 'table "Knobs"', 'columnheader "Default"',
+        'heading "Published figures"', 'table "Settings"', 'columnheader "Default"',
         'rowheader "Prompt refresh interval (Kp)', 'link "arXiv 2506.06295"', 'link "Try it',
         'region "Measured here"', 'region "Table of published figures"', 'columnheader "GPU"',
         'columnheader "Lengths"', 'columnheader "Shots"',

@@ -152,7 +152,7 @@ def test_tokens_can_be_read_by_mouse_and_keys(ran):
     page.mouse.move(5, 5)
     pinned = ran.text("[data-readout]")
     assert pinned.startswith("B · token 4 ·")
-    assert re.search(r"\(id \d+\) · confidence [\d.]+ · unmasked at step \d+", pinned)
+    assert re.search(r"\(id \d+\) · confidence [\d.]+ · committed at step \d+", pinned)
     page.locator("[data-lane=a] [data-grid]").focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)

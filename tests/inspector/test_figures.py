@@ -99,7 +99,7 @@ def branch(trace):
 FIRST_STEPS = {
     "drift": lambda: drift.figure(branch(dual()), layer=0).data[0].y0,
     "dots of drift": lambda: min(
-        named(drift.figure(branch(dual()), layer=0), "token unmasked").y
+        named(drift.figure(branch(dual()), layer=0), "token committed").y
     ),
     "similarity": lambda: similarity.figure(branch(plain()), layer=0).data[0].x[0],
     "counts": lambda: counts.figure(branch(dual())).data[0].x0,

@@ -60,7 +60,7 @@ def test_similarity_of_a_narrowed_run_is_that_of_the_whole_one():
 
 
 def test_dots_of_drift_are_the_steps_that_unmasked_a_token():
-    dots = named(drift.figure(dual(), layer=0), "token unmasked")
+    dots = named(drift.figure(dual(), layer=0), "token committed")
     arrays = dual().arrays()
     pairs = zip(arrays["commit_position"] + 1, arrays["commit_step"] + 1, strict=True)
     assert sorted(zip(dots.x, dots.y, strict=True)) == sorted(pairs)

@@ -357,7 +357,7 @@ def test_a_wrong_answer_gets_a_hint_that_fits_it(traces):
         for name in ("plain", "plain_fill_safe", "guided")
     )
     for key, given, words in (
-        ("masks", "2", "Token 2 was unmasked at step"),
+        ("masks", "2", "Token 2 was committed at step"),
         ("masks", "500", "The answer has"),
         ("attention", "0", "under causal attention"),
         ("clocks", "dllm_25_50", "changes"),

@@ -139,12 +139,12 @@ test("a difference later than the parting of the lanes says why it is later", ()
   ]);
   const [first] = splitLines(firstSplit(a, b), UNKNOWN, 0);
   assert.match(first, /^In reading order, the answers first differ at answer token 1: /);
-  assert.match(first, / Both committed it after step 1, where they part: a step may commit any /);
+  assert.match(first, / Both committed it after step 1, where they diverge: a step may commit /);
 });
 
-test("a difference at the step where the lanes part needs no explanation", () => {
+test("a difference at the step where the lanes diverge needs no explanation", () => {
   const split = firstSplit(lane("a", [[0, 1]]), lane("b", [[0, 2]]));
-  assert.doesNotMatch(splitLines(split, UNKNOWN, 0)[0], /where they part/);
+  assert.doesNotMatch(splitLines(split, UNKNOWN, 0)[0], /where they diverge/);
 });
 
 test("the choices of both lanes are named, with step and confidence", () => {

@@ -42,7 +42,7 @@ test("a token of an imported run without a confidence was not filled in", () => 
   const token = a.at[0];
   assert.ok(token);
   token.sure = null;
-  assert.match(describe(a, 0, 2), /confidence not known · unmasked at step 1/);
+  assert.match(describe(a, 0, 2), /confidence not known · committed at step 1/);
 });
 
 test("a lane without times keeps the race from being aligned by time", () => {

@@ -144,7 +144,7 @@ test("what is not a tick is ignored, and a storage may fail", () => {
   }
 });
 
-/** Two steps, one layer, a prompt of one token and three answer tokens; the second is unmasked first. */
+/** Two steps, one layer, a prompt of one token, three answer tokens: the second comes first. */
 const FRAME = {
   prompt: 1,
   positions: 4,
@@ -198,8 +198,8 @@ test("the strip tells the counts, and that causal attention keeps what is before
     stripWords(FRAME, { step, layer: 0 }, stripOf(DRIFT, attention), attention);
   assert.equal(
     words(1, "bidirectional"),
-    "Lane A, step 2, layer 1: answer token 2 had just been unmasked. 1 answer token before it and 1 from it on drifted by more than 0.001.",
+    "Lane A, step 2, layer 1: answer token 2 had just been committed. 1 answer token before it and 1 from it on drifted by more than 0.001.",
   );
   assert.match(words(1, "causal"), /so 0 of them drift\.$/);
-  assert.match(words(0, "causal"), /no token was unmasked in the previous step\.$/);
+  assert.match(words(0, "causal"), /no token was committed in the previous step\.$/);
 });

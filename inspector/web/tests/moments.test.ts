@@ -5,7 +5,7 @@ import type { Store } from "../src/race/store.ts";
 import { alignWords } from "../src/race/transport.ts";
 import { raceOf, steps } from "./races.ts";
 
-// Tokens revealed: lane A 0 1 1 1 2, lane B 0 0 1 2.
+// Known tokens: lane A 0 1 1 1 2, lane B 0 0 1 2.
 const A = [0, 1, 1, 1, 2];
 const B = [0, 0, 1, 2];
 

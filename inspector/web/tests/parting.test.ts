@@ -43,13 +43,13 @@ function linesOf(a: Lane, b: Lane, facts: RunFacts = UNKNOWN): string[] {
   return partingLines(parting(a, b), a, b, facts);
 }
 
-test("the lanes part at the first step that commits other tokens, not at the first place", () => {
+test("the lanes diverge at the first step that commits other tokens, not at the first place", () => {
   const a = lane("a", [[[3, 1]], [[2, 2]], [[0, 3]]]);
   const b = lane("b", [[[3, 1]], [[2, 4]], [[0, 1]]]);
   assert.equal(parting(a, b)?.step, 1);
   assert.equal(
     linesOf(a, b)[0],
-    "In time, the lanes part at step 2: A commits “t2” (answer token 3); B commits “t4” (answer token 3).",
+    "In time, the lanes diverge at step 2: A commits “t2” (answer token 3); B commits “t4” (answer token 3).",
   );
 });
 
@@ -57,7 +57,7 @@ test("other places part the lanes too, and the first different token is named", 
   const a = lane("a", [[[0, 1]], [[2, 2]], [[1, 3]]]);
   const b = lane("b", [[[2, 3]], [[0, 1]], [[1, 4]]]);
   const [when, token] = linesOf(a, b);
-  assert.match(when, /^In time, the lanes part at step 1: A commits “t1” \(answer token 1\); B /);
+  assert.match(when, /^In time, the lanes diverge at step 1: A commits “t1” \(answer token 1\); B/);
   assert.match(token, /^Before that step both lanes had the same canvas/);
   const late = lane("b", [[[2, 2]], [[0, 1]], [[3, 4]], [[1, 4]]]);
   const early = lane("a", [[[0, 1]], [[2, 2]], [[3, 3]], [[1, 3]]]);
@@ -71,7 +71,7 @@ test("the order of the tokens within a step does not matter", () => {
   const a = lane("a", [[[0, 1], [1, 2]]]); // prettier-ignore
   const b = lane("b", [[[1, 2], [0, 1]]]); // prettier-ignore
   assert.equal(parting(a, b), null);
-  assert.match(linesOf(a, b)[0], /the lanes do not part/);
+  assert.match(linesOf(a, b)[0], /the lanes do not diverge/);
 });
 
 test("a lane that has ended is said to have ended", () => {
@@ -92,14 +92,14 @@ test("a branch is compared by the steps of the whole run", () => {
   const a = lane("a", [[[0, 1]], [[1, 2]], [[2, 3]]]);
   const b = lane("b", [[[1, 2]], [[2, 4]]], { before: 1, branch: {}, canvas: { 0: 1 } });
   assert.equal(parting(a, b)?.step, 2);
-  assert.match(linesOf(a, b)[0], /part at step 3: A commits “t3”/);
+  assert.match(linesOf(a, b)[0], /diverge at step 3: A commits “t3”/);
 });
 
 test("a token that was changed by hand is where a branch parts", () => {
   const a = lane("a", [[[0, 1]], [[1, 2]]]);
   const b = lane("b", [[[1, 2]]], { before: 1, branch: { 0: 4, 2: -1 }, canvas: { 0: 4 } });
   assert.deepEqual(linesOf(a, b), [
-    "In time, the lanes part at the branch, before step 2: answer token 1 was changed to “t4”, answer token 3 was masked again by hand.",
+    "In time, the lanes diverge at the branch, before step 2: answer token 1 was changed to “t4”, answer token 3 was masked again by hand.",
   ]);
 });
 
@@ -109,7 +109,7 @@ test("lanes with answers of different lengths do not have the same canvas", () =
   b.at.push(null);
   assert.equal(
     linesOf(a, b)[1],
-    `Before that step both lanes knew the same tokens, but A has ${length} answer tokens and B ${length + 1}, so they can part without any reuse.`,
+    `Before that step both lanes knew the same tokens, but A has ${length} answer tokens and B ${length + 1}, so they can diverge without any reuse.`,
   );
 });
 
@@ -126,11 +126,11 @@ test("the cause is what a lane reused, or else the rules", () => {
   assert.match(cause(both), /by their rules for choosing tokens\.$/);
   assert.match(
     cause(both, (step) => step === 0),
-    /values that lane B reused or by their rules/,
+    /values that lane B reused or their rules/,
   );
   assert.match(
     cause(both, (step) => step === 0, "ab"),
-    /values that lanes A and B reused or by their rules/,
+    /values that lanes A and B reused or their rules/,
   );
   assert.match(cause({ a: frame() }), /Record and probe that step/);
   const [, cut] = linesOf(a, b, { ...UNKNOWN, recordable: false });
@@ -199,7 +199,7 @@ test("the probe of a branch is found by the step of the whole run", () => {
   assert.equal(probeOf(null, lane("b", []), 2), -1);
 });
 
-test("the exact pass's choice is named where the lanes part, and nowhere else", () => {
+test("the exact pass's choice is named where the lanes diverge, and nowhere else", () => {
   const found = { step: 2, a: [{ place: 1, id: 2 }], b: [{ place: 1, id: 1 }], edits: [] };
   assert.deepEqual(exactLines(found, lane("b", []), EXACT, 3), [
     "Lane B, answer token 2: most likely in the run “a”, in the exact pass “b” (total variation 0.5).",

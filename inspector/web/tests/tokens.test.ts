@@ -50,11 +50,11 @@ test("a token is told with its id, confidence, step and time", () => {
   lane.pieces.set(13, "nuts");
   assert.equal(
     describe(lane, 3, 1),
-    "A · token 4 · “nuts” (id 13) · confidence 0.500 · unmasked at step 1, 10 ms · block 2",
+    "A · token 4 · “nuts” (id 13) · confidence 0.500 · committed at step 1, 10 ms · block 2",
   );
   assert.equal(describe(lane, 3, 0), "A · token 4 · still masked · block 2");
   lane.start.record = "layers";
-  assert.match(describe(lane, 3, 1), /unmasked at step 1 · block 2$/);
+  assert.match(describe(lane, 3, 1), /committed at step 1 · block 2$/);
 });
 
 test("once the keyboard has left the grid, it points at no token", () => {

@@ -187,13 +187,13 @@ test("a rank is empty if a drift is unknown, or the row is not in the answer", (
   assert.equal(why({}).value("rank:v"), "");
 });
 
-test("the cut says what a row moved, its rank and how many were taken", () => {
+test("the cut gives a row's drift, its rank and the least drift of the recomputed rows", () => {
   const drift = answerDrift(254, 9, 1, 0);
   assert.equal(
     why({ position: 4 }, {}, drift).value("cut:v:ffn"),
-    "moved 0.00003, rank 3 of 4, the first 1 were taken, down to 2.0",
+    "drift 0.00003, rank 3 of 4; the cut-off for 1 row was 2.0",
   );
-  assert.match(why({ position: 5 }, {}, drift).value("cut:v:ffn"), /^moved less than 0.00002,/);
+  assert.match(why({ position: 5 }, {}, drift).value("cut:v:ffn"), /^drift less than 0.00002,/);
 });
 
 test("the cut is empty where the rows taken are not those of the largest drift", () => {

@@ -41,7 +41,9 @@ export function legendKeys(spec: FigureSpec, crowded: boolean): Key[] {
   if (spec.dots) {
     const at = { cx: SWATCH.width / 2, cy: SWATCH.height / 2, r: 4.5 };
     keys.push(
-      key(spec.dotName || "unmasked here", (sheet) => add(sheet.node, "circle", { ...at, ...DOT })),
+      key(spec.dotName || "committed here", (sheet) =>
+        add(sheet.node, "circle", { ...at, ...DOT }),
+      ),
     );
   }
   if (crowded) keys.push({ text: SEVERAL[severalOf(spec)], swatch: null });

@@ -49,7 +49,7 @@ export function firstSplit(a: Lane, b: Lane): Split | null {
 
 /**
  * The paragraphs about a split: the choices, their cause, and what is known of each lane. `parted`
- * is the step, from 0, at which the lanes part in time, null if they do not.
+ * is the step, from 0, at which the lanes diverge in time, null if they do not.
  */
 export function splitLines(
   split: Split | null,
@@ -73,13 +73,13 @@ export function splitLines(
   ];
 }
 
-/** Why the first token that differs in reading order is not from the step where the lanes part. */
+/** Why the first token that differs in reading order is not of the step where the lanes diverge. */
 function laterWords({ a, b }: Split, parted: number | null): string {
   if (parted === null) return "";
   const steps = [a, b].map(({ lane, token }) => token.row + lane.before);
   if (Math.min(...steps) <= parted) return "";
   return (
-    ` Both committed it after step ${parted + 1}, where they part: a step may commit any masked token of its block,` +
+    ` Both committed it after step ${parted + 1}, where they diverge: a step may commit any masked token of its block,` +
     " so the first difference in reading order need not be the first in time."
   );
 }

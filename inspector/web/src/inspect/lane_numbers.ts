@@ -24,7 +24,7 @@ const MEASURES: readonly Measure[] = [
     label: "Tokens before the end, per second of the whole run",
     timed: true,
   },
-  { name: "positions_per_s", label: "Positions decoded per second", timed: true },
+  { name: "positions_per_s", label: "Positions committed per second", timed: true },
   { name: "gflops", label: "GFLOPs" },
   { name: "gflops_guider", label: "… of the guider", guided: true },
   { name: "guider_ms", label: "Guider time, ms", guided: true, timed: true },

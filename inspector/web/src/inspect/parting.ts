@@ -1,4 +1,4 @@
-/** The earliest step at which the tokens of the two lanes part, and its layer of largest error. */
+/** The earliest step at which the tokens of both lanes diverge, and its layer of largest error. */
 import { plural } from "../base/format.ts";
 import { quoted } from "../base/token_text.ts";
 import type { Lane } from "../race/lane.ts";
@@ -48,8 +48,8 @@ const MOST_NAMED = 4;
 const NOTICED = 1e-4; // the least error that counts
 
 /**
- * Where the lanes part in time; null if they commit the same tokens at the same steps. Steps after
- * the last one of a lane that did not come to its end do not count.
+ * Where the lanes diverge in time; null if they commit the same tokens at the same steps. Steps
+ * after the last one of a lane that did not come to its end do not count.
  */
 export function parting(a: Lane, b: Lane): Parting | null {
   const from = Math.max(a.before, b.before);
@@ -75,12 +75,12 @@ function commitsOf(lane: Lane, step: number): Commit[] | null {
   return places.map((place) => ({ place, id: lane.at[place]?.id ?? -1 }));
 }
 
-/** The paragraphs about where the lanes part in time. */
+/** The paragraphs about where the lanes diverge in time. */
 export function partingLines(found: Parting | null, a: Lane, b: Lane, facts: RunFacts): string[] {
   if (!found) {
     const whole = [a, b].every(({ end }) => end?.reason === "done");
     const steps = whole ? "each step" : "each step that both took";
-    return [`In time, the lanes do not part: they commit the same tokens at ${steps}.`];
+    return [`In time, the lanes do not diverge: they commit the same tokens at ${steps}.`];
   }
   if (found.edits.length) {
     const changed = found.edits.map((edit) => {
@@ -88,12 +88,12 @@ export function partingLines(found: Parting | null, a: Lane, b: Lane, facts: Run
       return `answer token ${edit.place + 1} was ${to}`;
     });
     return [
-      `In time, the lanes part at the branch, before step ${found.step + 1}: ${changed.join(", ")} by hand.`,
+      `In time, the lanes diverge at the branch, before step ${found.step + 1}: ${changed.join(", ")} by hand.`,
     ];
   }
   const did = `A ${commitWords(a, found.a)}; B ${commitWords(b, found.b)}.`;
   return [
-    `In time, the lanes part at step ${found.step + 1}: ${did}`,
+    `In time, the lanes diverge at step ${found.step + 1}: ${did}`,
     ...earliestToken(a, b, found),
     partingCause(found, [a, b], facts),
   ];
@@ -134,7 +134,7 @@ function earliestToken(a: Lane, b: Lane, { step }: Parting): string[] {
 function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts): string {
   const [a, b] = lanes.map(({ at }) => at.length);
   if (a !== b)
-    return `Before that step both lanes knew the same tokens, but A has ${plural(a, "answer token")} and B ${b}, so they can part without any reuse.`;
+    return `Before that step both lanes knew the same tokens, but A has ${plural(a, "answer token")} and B ${b}, so they can diverge without any reuse.`;
   const same = "Before that step both lanes had the same canvas";
   const foreign = lanes.filter((lane) => lane.foreign);
   if (foreign.length) return `${same}. ${unsaidWords(foreign)} what was computed in it.`;
@@ -145,10 +145,10 @@ function partingCause({ step }: Parting, lanes: readonly Lane[], facts: RunFacts
   if (differentModels(lanes[0], lanes[1])) return `${same}, but they have different models.`;
   const spared = lanes.filter((lane) => reusedBefore(facts, lane.name, step - lane.before));
   if (!spared.length)
-    return `${same}, and no value had been reused, so they part by their rules for choosing tokens.`;
+    return `${same}, and no value had been reused, so the cause is their rules for choosing tokens.`;
   return (
-    `${same}, so they part by values that ${namesOf(spared)} reused or by their rules for choosing tokens. ` +
-    "An exact pass of that step tells which."
+    `${same}, so the cause is values that ${namesOf(spared)} reused or their rules for choosing tokens. ` +
+    "An exact pass of that step shows which."
   );
 }
 
@@ -192,7 +192,7 @@ export function rankingWords(lane: Lane, ranked: readonly LayerError[], site: nu
   return `Lane ${name}: the first ${which} with an error is layer ${first + 1}; later layers get its error as input and add their own.${most}`;
 }
 
-/** What the exact pass predicted in the step where the lanes part. */
+/** What the exact pass predicted in the step where the lanes diverge. */
 export function exactLines(
   found: Parting,
   lane: Lane,

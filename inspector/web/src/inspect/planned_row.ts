@@ -184,8 +184,8 @@ export class PlannedRow {
   }
 
   /**
-   * The row's drift, its rank, and how many of the answer's rows were computed at a site. Empty if
-   * a drift is unknown, or if the computed rows are not those of the largest drift.
+   * The row's drift, its rank, and the least drift of the answer's rows computed at a site. Empty
+   * if a drift is unknown, or if the computed rows are not those of the largest drift.
    */
   cut(quantity: string, site: string): string {
     const codes = this.answerCodes(quantity);
@@ -197,8 +197,8 @@ export class PlannedRow {
     const own = codes[this.position - this.answer];
     const lowest = smallDrift(Math.min(...taken));
     return (
-      `moved ${smallDrift(own)}, ${rankWords(codes, own)}, ` +
-      `the first ${taken.length} were taken, down to ${lowest}`
+      `drift ${smallDrift(own)}, ${rankWords(codes, own)}; ` +
+      `the cut-off for ${plural(taken.length, "row")} was ${lowest}`
     );
   }
 

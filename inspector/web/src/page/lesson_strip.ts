@@ -68,8 +68,8 @@ export function stripWords(
 ): string {
   const where = `Lane A, step ${spot.step + 1}, layer ${spot.layer + 1}: `;
   const newest = newestAt(frame, spot.step);
-  if (newest < 0) return where + "no token was unmasked in the previous step.";
-  const head = `${where}answer token ${newest - frame.prompt + 1} had just been unmasked. `;
+  if (newest < 0) return where + "no token was committed in the previous step.";
+  const head = `${where}answer token ${newest - frame.prompt + 1} had just been committed. `;
   if (attention === "causal")
     return (
       head + "Causal attention: K and V of the tokens before it do not change, so 0 of them drift."

@@ -96,7 +96,7 @@ function knobRow(knob: Knob): HTMLElement {
 
 /** The table of a method's settings. */
 export function knobTable(knobs: readonly Knob[]): HTMLTableElement {
-  const names = ["Knob", "Default", "Range", "What it does"];
+  const names = ["Setting", "Default", "Range", "What it does"];
   return table("ds-method-knobs", "ds-methods-knobs-title", names, knobs.map(knobRow));
 }
 

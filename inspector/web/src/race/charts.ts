@@ -13,7 +13,7 @@ const SHADES = 201; // of the confidence, in steps of half a percent
 const UNKNOWN = SHADES;
 const MOST_POINTS = 400; // of a line
 
-/** The charts under the lanes: tokens revealed, and when each position was unmasked. */
+/** The charts under the lanes: known tokens, and when each position was committed. */
 export class RaceCharts {
   private readonly race: PlotScreen;
   private readonly maps: Record<LaneName, LaneMap>;
@@ -36,7 +36,7 @@ export class RaceCharts {
   }
 }
 
-/** The chart of tokens revealed in words. */
+/** The chart of known tokens in words. */
 export function raceName(store: Store, frames: Frames): string {
   const told = store.started.map((lane) => {
     const frame = frames[lane.name];
@@ -44,7 +44,7 @@ export function raceName(store: Store, frames: Frames): string {
     const shown = `${number(lane.shown[frame])} of ${number(lane.at.length)}`;
     return `${lane.name.toUpperCase()} ${shown} after ${plural(lane.before + frame, "step")}${when}`;
   });
-  return ["Tokens revealed, both lanes", ...told].join("; ");
+  return ["Known tokens, both lanes", ...told].join("; ");
 }
 
 /** The map of a lane in words. */
@@ -55,7 +55,7 @@ export function mapName(lane: Lane, frame: number): string {
   return "Lane " + lane.name.toUpperCase() + ": step by position, coloured by confidence" + last;
 }
 
-/** Tokens revealed by time, or by step if the run was not timed. */
+/** Known tokens by time, or by step if the run was not timed. */
 export function raceSpec(store: Store, frames: Frames, colours: Inks): PlotSpec {
   const { started, timed } = store;
   const most = Math.max(1, ...started.map((lane) => lane.at.length));
@@ -68,7 +68,7 @@ export function raceSpec(store: Store, frames: Frames, colours: Inks): PlotSpec 
   });
   const to = store.extent(timed ? "time" : "step") || 1;
   return {
-    title: "Tokens revealed",
+    title: "Known tokens",
     x: timed
       ? { name: "time", from: 0, to, tick: duration }
       : { name: "step", from: 0, to, whole: true },
@@ -104,7 +104,7 @@ export function thinned(count: number): number[] {
   return places;
 }
 
-/** When each position of a lane was unmasked: steps downwards, coloured by confidence. */
+/** When each position of a lane was committed: steps downwards, coloured by confidence. */
 class LaneMap {
   private readonly screen = new HeatScreen();
 
@@ -127,7 +127,7 @@ export function mapSpec(lane: Lane, frame: number, steps: number, colours: Inks)
   for (let low = first; block && low < lane.at.length; low += block) marks.push({ at: low });
   const points = mapPoints(lane, frame, steps);
   return {
-    title: "When each position was unmasked",
+    title: "When each position was committed",
     key: [points.join(";"), count, steps, colours.ink].join(),
     x: { name: "token", count, marks },
     y: {

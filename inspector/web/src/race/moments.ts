@@ -1,5 +1,5 @@
 /**
- * Moments of a replay. The axis of alignment (time, steps or tokens revealed) may have the same
+ * Moments of a replay. The axis of alignment (time, steps or known tokens) may have the same
  * value for several frames: a step that commits nothing reveals no token. A moment therefore is a
  * value and the number of steps after the first frame that has this value.
  */

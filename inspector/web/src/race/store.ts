@@ -9,7 +9,7 @@ import {
 } from "./messages.ts";
 import { frameAt, momentsOf, type Moment } from "./moments.ts";
 
-/** How frames of the two lanes are matched: by time, by step or by tokens revealed. */
+/** How frames of the two lanes are matched: by time, by step or by known tokens. */
 export type Align = "time" | "step" | "tokens";
 
 /** A frame of each lane. */

@@ -292,6 +292,6 @@ export function describe(lane: StartedLane, place: number, frame: number): strin
   const unsure = lane.foreign ? "confidence not known" : "filled in, no confidence";
   const sure = token.sure === null ? unsure : "confidence " + chance(token.sure);
   const time = lane.timed ? `, ${duration(lane.clock[token.row + 1])}` : "";
-  const when = `unmasked at step ${lane.stepNumber(token.row)}${time}`;
+  const when = `committed at step ${lane.stepNumber(token.row)}${time}`;
   return head + text + " · " + sure + " · " + when + " · " + block;
 }

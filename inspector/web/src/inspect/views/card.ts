@@ -86,7 +86,7 @@ function drawFacts(
     ["Token", panel.text(position, step) + later],
     ["Id", String(frame.ids.values[position])],
     ["Position", positionWords(panel, position)],
-    ["Unmasked", unmaskedWords(panel, position)],
+    ["Committed", committedWords(panel, position)],
   ];
   if (token) facts.push(["Recomputed", countWords(frame, token, { layer, position })]);
   else if (hasPlans(frame)) facts.push(["Recomputed", lack === null ? "reading …" : "not read"]);
@@ -103,7 +103,7 @@ function positionWords(panel: Panel, position: number): string {
   return words + `, answer token ${place + 1}, block ${block}`;
 }
 
-function unmaskedWords({ frame, lane }: Panel, position: number): string {
+function committedWords({ frame, lane }: Panel, position: number): string {
   const place = position - frame.prompt;
   if (place < 0) return "prompt";
   if (frame.before.values[position])
@@ -194,7 +194,7 @@ function drawSeries(panel: Panel, cell: RowCell, data: TokenRows): void {
       ...line("k", "K", a, [5, 3]),
       ...line("v", "V", b, []),
     ],
-    rules: revealed < 0 ? [] : [{ x: panel.number(revealed), colour: fresh, text: "unmasked" }],
+    rules: revealed < 0 ? [] : [{ x: panel.number(revealed), colour: fresh, text: "committed" }],
     at: panel.number(cell.step),
     words: (x) => stepWords(panel, data, { ...cell, step: stepAt(x, steps, first) }),
     pick: (x, _, pin) => panel.pick({ step: stepAt(x, steps, first) }, pin),

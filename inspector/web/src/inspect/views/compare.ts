@@ -27,7 +27,7 @@ const DIFFERENT_TOKEN = SAME_TOKEN + 1;
 const ALIGNED: Record<Align, string> = {
   time: "by time: each lane shows its tokens after the same run time",
   step: "by step: both lanes show the same number of steps",
-  tokens: "by tokens revealed: both lanes show the same number of tokens",
+  tokens: "by known tokens: both lanes show the same number of tokens",
 };
 const STRIP_LEGEND: ScaleLegend = {
   kind: "scale",
@@ -56,7 +56,7 @@ export const compare: View = {
     { name: "site", label: "Rank layers by the error of", value: "2", options: SITE_OPTIONS },
   ],
   about:
-    "When, where and why the two lanes differ, and the cost of each. In time, they part at the first step that does not commit the same tokens in both. In reading order, from left to right, their answers first differ at the first token that is not the same. The two need not be the same place. The upper row of the strip compares when each answer token was unmasked: " +
+    "When, where and why the two lanes differ, and the cost of each. In time, they diverge at the first step that does not commit the same tokens in both. In reading order, from left to right, their answers first differ at the first token that is not the same. The two need not be the same place. The upper row of the strip compares when each answer token was committed: " +
     "orange, ◂ and a line above if lane B was earlier than lane A; purple, ▸ and a line below if it was later. The lower row shows whether both lanes chose the same token.",
   draw(panel) {
     const { inspector } = panel;
@@ -154,7 +154,7 @@ function drawStrip(panel: Panel, a: Lane, b: Lane): void {
   figure.root.classList.add("ds-wide");
   figure.show({
     about: { lane: undefined },
-    title: "When B unmasked each answer token, compared with A, and whether it is the same",
+    title: "When B committed each answer token, compared with A, and whether it is the same",
     key: "strip" + inspector.key,
     x: shortened(panel.answers(), count),
     y: { name: "", count: 2, tick: (i) => ["step", "token"][i] },

@@ -14,7 +14,7 @@ export const drift: View = {
   level: "layers",
   about:
     "The drift of each row when it was recomputed: 1 − cosine between the new and the previous value, on a log scale. " +
-    "Reused rows have no new value and are hatched. An orange dot marks the step at which a token was unmasked; after it, K and V should hardly change.",
+    "Reused rows have no new value and are hatched. An orange dot marks the step that committed a token; after it, K and V should hardly change.",
   controls: [
     { name: "quantity", label: "Quantity", value: "v", options: QUANTITY_OPTIONS },
     SIDES_CONTROL,

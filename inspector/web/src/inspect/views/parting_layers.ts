@@ -1,4 +1,4 @@
-/** The part of the view Compare about the step at which the lanes part: its probe and its layers. */
+/** Of the view Compare: the step at which the lanes diverge, its probe and its layers. */
 import { make } from "../../base/dom.ts";
 import { headedTable } from "../../base/table.ts";
 import type { Lane } from "../../race/lane.ts";
@@ -25,7 +25,7 @@ import {
 
 const MOST_PROBES = 64; // the server probes at most so many steps
 
-/** What is known of the probed step of a lane at which the lanes part. */
+/** What is known of the probed step of a lane at which the lanes diverge. */
 interface Probed {
   lane: Lane;
   /** The index of the step among the probed ones. */
@@ -46,7 +46,7 @@ export function hideParting(panel: Panel): void {
   delete box.dataset.key;
 }
 
-/** Draw a key that probes the step at which the lanes part, or the layers by their error in it. */
+/** Draw a key that probes the step at which the lanes diverge, or the layers by their error. */
 export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting | null): void {
   const { inspector } = panel;
   const box = boxOf(panel);
@@ -74,7 +74,7 @@ function probesOf(panel: Panel, { name }: Lane): ErrorData | null {
   return frame && hasLevel(frame, "probe") ? panel.part<ErrorData>(PROBES, name) : null;
 }
 
-/** The step at which the lanes part in a lane; null if it was not probed. */
+/** The step at which the lanes diverge in a lane; null if it was not probed. */
 function probedIn(
   panel: Panel,
   lane: Lane,
