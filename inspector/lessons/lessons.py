@@ -80,15 +80,17 @@ class Lesson:
 LESSONS = (
     Lesson(
         "masks", "From masks to text",
-        "The order in which plain decoding writes: by confidence, not from left to right.",
+        "The order in which plain decoding commits tokens: by confidence, not from left to right.",
         5,
         "Drag the step slider of this lesson, or the replay bar below, to its start and then to "
         "its end.",
-        "Every position of the answer starts masked. Tokens do not appear from left to right. In "
-        "lane A each step unmasks the token of the current block with the highest confidence, and "
-        "of equal ones the leftmost, as in the padding after the text. In lane B each step unmasks "
-        "all tokens of the block whose confidence is at least 0.95, and at least one.",
-        "In lane A, which answer token before the end of the text was unmasked last? Give its "
+        "Every position of the answer starts masked. In each step the model predicts a token for "
+        "every mask, and some of these tokens are committed: they replace their masks. This does "
+        "not go from left to right. In lane A each step commits the token of the current block "
+        "with the highest confidence, and of equal ones the leftmost, as in the padding after the "
+        "text. In lane B each step commits all tokens of the block whose confidence is at least "
+        "0.95, and at least one.",
+        "In lane A, which answer token before the end of the text was committed last? Give its "
         "number.",
         ("plain", "threshold_95"), "scrub", "candidates", {"lane": "a", "step": 0, "layer": 0},
         "number", last_word,
@@ -100,17 +102,17 @@ LESSONS = (
         7,
         "Go to step 13, layer 8, and switch the strip of answer tokens between causal and "
         "bidirectional.",
-        "One token was unmasked in the step before. Every position attends to it, so from layer 2 "
+        "One token was committed in the step before. Every position attends to it, so from layer 2 "
         "on K and V change before it as well as after it. (In layer 1 they depend on the token of "
         "the position alone.) With causal attention, K and V of all positions before it would not "
         "change.",
-        "At step 13, layer 8: how many answer tokens before the one just unmasked have a drift of "
+        "At step 13, layer 8: how many answer tokens before the one just committed have a drift of "
         "V above 0.001? The strip marks them with a dot.",
         ("plain", "dual"), "strip", "drift", {"lane": "a", "step": 3, "layer": 3},
         "number", kept_by_causal,
     ),
     Lesson(
-        "drift", "But most rows barely change",
+        "drift", "Most rows barely change",
         "How little most rows change from step to step, which is what caches exploit.",
         5,
         "Move the threshold from one end to the other.",
@@ -140,10 +142,10 @@ LESSONS = (
         "choice", cheapest_faithful, DLLM_CHOICES,
     ),
     Lesson(
-        "thresholds", "Blocks and thresholds (Fast-dLLM)",
+        "thresholds", "Several tokens a step (Fast-dLLM)",
         "Committing several tokens in one forward: fewer forwards against a text that may differ.",
         6,
-        "Put 0.95, 0.7 and 0.5 in lane B.",
+        "Put the thresholds 0.95, 0.7 and 0.5 in lane B, one after the other.",
         "A lower threshold commits more tokens per forward. Tokens that depend on each other are "
         "then chosen independently, and the text begins to differ.",
         "Which answer token is the first, from left to right, that differs between threshold 0.7 "
@@ -161,13 +163,13 @@ LESSONS = (
         "proxy drifted most are recomputed, as many as the layer's budget allows. The probe, an "
         "exact forward of the same step, shows which rows really drifted. In the map, underlined "
         "cells are reused rows; their error is the drift that was missed.",
-        "Say that n rows are recomputed in a layer of a probed step. Find a reused row whose "
-        "attention output is among the n that drifted most there. Pin it, then press Check.",
+        "Choose a layer of a probed step. If n rows are recomputed there, find a reused row whose "
+        "attention output is among the n that drifted most. Pin it, then press Check.",
         ("plain", "spa_cache"), "pin", "error", {"lane": "b", "step": 20, "layer": 4},
         "pin", missed_row,
     ),
     Lesson(
-        "freezing", "Freezing what is done (FlashDLM's FreeCache)",
+        "freezing", "Freezing finished blocks (FlashDLM's FreeCache)",
         "What is saved if finished blocks and the prompt are never recomputed.",
         5,
         "Pin a cell of the schedule and move along the steps.",
@@ -214,7 +216,7 @@ LESSONS = (
         "number", saved_by_reuse, DARE_CHOICES,
     ),
     Lesson(
-        "terms", "Equal terms",
+        "terms", "Comparing on equal terms",
         "How to compare two methods fairly: the same rule for the end of the text.",
         7,
         "Open the three races, one after the other, and compare the forwards of both lanes.",

@@ -36,8 +36,8 @@ PRIVATE: dict[str, Any] = {
 FLAG: dict[str, Any] = {**PRIVATE, "queue": False}
 RAW: dict[str, Any] = {"preprocess": False}  # unchecked values: Form.race names what is wrong
 SETTINGS_TERMS = (
-    "lane", "step", "block", "unmasker", "confidence", "threshold", "guider", "end-of-text-rule",
-    "row", "refresh", "recompute", "reuse", "frozen",
+    "lane", "step", "block", "cache", "unmasker", "confidence", "threshold", "guider",
+    "end-of-text-rule", "row", "refresh", "recompute", "reuse", "frozen",
 )  # fmt: skip
 # The id of the race that is shown, in place of the value of the listener's only input.
 SHOWN_RUN_JS = "() => document.querySelector('#ds-race .ds').dataset.run ?? ''"

@@ -10,7 +10,7 @@ from tests.support.browser import ROOT
 
 TERMS = {
     "row", "canvas", "lane", "step", "block", "drift", "probe", "refresh", "recompute", "reuse",
-    "frozen", "threshold", "nfe", "token-layer", "logit-lens", "expert",
+    "frozen", "threshold", "nfe", "cache", "token-layer", "logit-lens", "expert",
     "commit-call", "commit", "unmasker", "confidence", "guider", "end-of-text-rule",
     "plain-decoding", "draft", "branch", "proxy", "budget", "block-causal-attention",
 }  # fmt: skip

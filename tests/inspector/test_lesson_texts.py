@@ -24,7 +24,7 @@ def test_equal_confidences_are_committed_from_left_to_right_after_the_text():
     assert (places[:-1] < places[1:]).all()
 
 
-def test_lane_a_unmasks_a_token_a_step_and_lane_b_those_above_the_threshold():
+def test_lane_a_commits_a_token_a_step_and_lane_b_those_above_the_threshold():
     assert (np.bincount(load("plain").arrays()["commit_step"]) == 1).all()
     arrays = load("threshold_95").arrays()
     counts = np.bincount(arrays["commit_step"])
