@@ -175,7 +175,7 @@ def _measured_tokens(unmasker: str) -> tuple[float, str]:
     if found is None:
         return 1.0, "the fewest that are possible"
     where = measured()["assumed_from"]
-    return max(float(found), 1.0), f"measured at its default knobs: {where}"
+    return max(float(found), 1.0), f"measured at its default settings: {where}"
 
 
 def general(spec: RunSpec, prompt_tokens: int, filled: int = 0) -> Sequence[str]:

@@ -47,7 +47,7 @@ def document(catalog: Mapping[str, Any], plain: RunSpec, results: Row | None) ->
 
 
 def trial(kind: str, name: str, plain: RunSpec) -> RaceSpec:
-    """A race with plain decoding in lane A and a method with its default knobs in lane B."""
+    """A race with plain decoding in lane A and a method with its default settings in lane B."""
     return RaceSpec(plain, RunSpec.from_dict(plain.to_dict() | {kind: name}))
 
 
