@@ -93,7 +93,7 @@ class StepView:
 
     On the host: `left` [B] is the number of masks in the block, `real_host` a copy of `real`, and
     `host_state` is None if the previous step is still running on the device. `order` has one array
-    of positions a sequence, those that the step will commit in the order of their reveal; None if
+    of positions a sequence, those that the step will commit, in the order of their commit; None if
     the unmasker does not know them before the forward. `window_refreshed`: for a policy stacked on
     another one, whether that one recomputes everything that it keeps in this step. `fills`: the
     rows of known tokens that the step computes for later ones, before the block's first proposals;

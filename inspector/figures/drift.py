@@ -17,7 +17,7 @@ def figure(
     """Drift of each row when it was recomputed, by position: compare figure 2 of FlashDLM.
 
     With `layer`, a heat map of S steps (down) by T positions, in which orange dots mark the step
-    that unmasked a token. With `step`, a heat map of L layers (down) by T positions. A cell is
+    that committed a token. With `step`, a heat map of L layers (down) by T positions. A cell is
     1 - cosine between a row's new and its last computed value, a number without a unit from 0 to
     2, on the log scale of the page. Cells of rows that were not recomputed, that had no earlier
     value, or that were not recorded are blank.
@@ -56,14 +56,14 @@ def figure(
     out = go.Figure(style.log_heat_map(style.drifts(plane), style.DRIFT_TICKS, hover, axes))
     out.add_trace(style.log_colour_bar(style.DRIFT_TITLE, style.DRIFT_TICKS))
     if step is None:
-        out.add_trace(_unmasked(trace))
+        out.add_trace(_committed(trace))
     out.update_xaxes(style.rightwards("position", positions))
     out.update_yaxes(style.downwards(*rows))
     title = f"Drift of {QUANTITY_NAMES[quantity]}, {place}: {rows[0]} by position"
     return style.finish(out, trace, title, 520)
 
 
-def _unmasked(trace: Trace) -> go.Scatter:
+def _committed(trace: Trace) -> go.Scatter:
     """Dots at the step that committed each token."""
     when = trace.step_map()
     places = np.flatnonzero(when >= 0)

@@ -25,7 +25,7 @@ const MOVED = 0.001; // 1 − cosine above which a row has drifted
 /** A cell of the strip. */
 export interface StripCell {
   position: number;
-  /** Where the answer token is, seen from the one that was just unmasked. */
+  /** Where the answer token is, seen from the one that was just committed. */
   side: "before" | "newest" | "after";
   /** The drift code of V; NO_DATA if it is unknown. Null: V cannot have changed. */
   code: number | null;
@@ -33,7 +33,7 @@ export interface StripCell {
   moved: boolean;
 }
 
-/** The position that the step before unmasked; -1 if there is none. */
+/** The position that the step before committed; -1 if there is none. */
 export function newestAt({ revealed }: Pick<StripFrame, "revealed">, step: number): number {
   // Positions that no step committed have the step -1.
   return step ? revealed.values.indexOf(step - 1) : -1;
@@ -59,7 +59,7 @@ export function stripCells(
   return cells;
 }
 
-/** How many tokens drifted after the newest one was unmasked; if causal, none before it. */
+/** How many tokens drifted after the newest one was committed; if causal, none before it. */
 export function stripWords(
   frame: StripFrame,
   spot: { step: number; layer: number },
