@@ -168,9 +168,7 @@ def _environments(
     return found
 
 
-def _unrecorded(
-    keys: Mapping[tuple[int, int], str], recordings: Recordings | None
-) -> Counter[int]:
+def _unrecorded(keys: Mapping[tuple[int, int], str], recordings: Recordings | None) -> Counter[int]:
     """Numbers of runs whose recording is left, by setting."""
     if recordings is None:
         return Counter()

@@ -123,7 +123,7 @@ test("the cause is what a lane reused, or else the rules", () => {
     return linesOf(a, b, { ...UNKNOWN, frames, done })[1];
   };
   const both = { a: frame(), b: frame() };
-  assert.match(cause(both), /by their rules for choosing tokens\.$/);
+  assert.match(cause(both), /is their rules for choosing tokens\.$/);
   assert.match(
     cause(both, (step) => step === 0),
     /values that lane B reused or their rules/,

@@ -92,7 +92,7 @@ def test_control_c_ends_a_launched_process_without_a_traceback(module, monkeypat
 def test_a_search_of_all_caches_is_not_started_by_several_processes(monkeypatch, tmp_path):
     """Each would run the whole search, and all would write the same files."""
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SystemExit, match="^error: --further: only its problems are shared"):
+    with pytest.raises(SystemExit, match=r"^error: --further: only its problems are shared"):
         engine_main(["fronts", "--out", str(tmp_path), "--estimate"])
 
 

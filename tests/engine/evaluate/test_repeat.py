@@ -57,7 +57,7 @@ def test_embedded_models_keep_their_folders(tmp_path):
     specs = [SPEC, replace(SPEC, model="tiny-dream")]
     assert repeat.model_folders(tmp_path, specs) == embedded | {HUB: tmp_path}
     assert repeat.model_folders(None, specs) == embedded
-    with pytest.raises(ValueError, match="^--model: the models of this card are embedded"):
+    with pytest.raises(ValueError, match=r"^--model: the models of this card are embedded"):
         repeat.model_folders(tmp_path, specs[1:])
 
 

@@ -103,5 +103,5 @@ def test_a_missing_model_is_named():
 
 
 def test_a_recording_is_refused_since_an_evaluation_makes_none():
-    with pytest.raises(ValueError, match="^record: an evaluation records nothing; leave it out"):
+    with pytest.raises(ValueError, match=r"^record: an evaluation records nothing; leave it out"):
         DriftscopeLM("tiny-llada", record="steps")
