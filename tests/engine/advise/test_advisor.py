@@ -16,6 +16,7 @@ from engine.advise.kept import Kept, kept
 from engine.advise.measuring import Measured
 from engine.advise.report import advice_document, advice_table
 from engine.advise.request import AdviceRequest
+from engine.advise.reuse_error import RunReuse
 from engine.advise.search import CacheSearch
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
@@ -79,19 +80,28 @@ def test_advice_is_read_while_a_search_adds_caches():
     assert list(advice.caches) == ["dual", "prefix"]
 
 
-def test_exact_runs_are_recorded_whole(checkpoint):
+@pytest.fixture
+def exact(monkeypatch):
+    """The traces of the exact runs of a search, of which it keeps what predictions need."""
+    traces, of = [], RunReuse.of
+    monkeypatch.setattr(RunReuse, "of", lambda trace: traces.append(trace) or of(trace))
+    return traces
+
+
+def test_exact_runs_are_recorded_whole(checkpoint, exact):
     """The settings of a page may narrow what its own recordings hold."""
     narrow = {"record_layers": "1", "record_quantities": "k", "record_positions": "answer"}
     own = advisor(Session({"micro": checkpoint}), base=replace(BASE, **narrow))
     for _ in own.events():
         pass
     assert own.advice.finished
-    for trace in own._traces:
+    assert exact
+    for trace in exact:
         drift = trace.arrays()["drift"]
         assert drift.shape[1:] == (trace.layers, len(QUANTITIES), len(trace.arrays()["canvas"]))
 
 
-def test_a_step_with_two_branches_of_guidance_is_predicted_as_one_step(session, monkeypatch):
+def test_a_step_with_two_branches_of_guidance_is_predicted_as_one_step(session, exact, monkeypatch):
     base = replace(BASE, unmasker="threshold", cfg_scale=1.0)
     own, asked = advisor(session, base=base), []
     planned = own._narrow.run
@@ -103,7 +113,7 @@ def test_a_step_with_two_branches_of_guidance_is_predicted_as_one_step(session, 
     monkeypatch.setattr(own._narrow, "run", noted)
     for _ in own.events():
         pass
-    first = own._traces[0]
+    first = exact[0]
     assert first.arrays()["forwards"].sum() == 2 * first.steps
     assert set(asked) == {first.steps}
 
