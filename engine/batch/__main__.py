@@ -14,7 +14,7 @@ interruption: only runs of other settings, prompts, checkpoints, machines or ver
 the code that decodes are run again. Control-C stops after a step and shows what there is.
 results.json has the figures of each setting and each prompt, table.md those of each setting.
 --estimate runs the first prompt only, says how long the others will take, and leaves results.json
-and table.md as they are.
+and table.md as they are. The exit status is 1 if every run failed.
 
 --record makes every run again with the recorder on, which is not timed, and adds it to the
 aggregates of its setting: drift, similarity and error by layer with their spread over the runs,
@@ -73,12 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results = BatchResults(settings, prompts)
         first = 1 if args.estimate else None
         finished, stopped = _run(Session(folders), results, args.out, recordings, first)
-        _show(results, finished, None if args.estimate else args.out, recordings)
+        done = _show(results, finished, None if args.estimate else args.out, recordings)
     except (ValueError, OSError) as error:
         raise failure(error, args) from None
     cut = stopped and recordings is not None  # perhaps within a recording
     if cut or finished < (first or len(prompts)) * len(settings):
         raise SystemExit(STOPPED)
+    if not done:
+        raise SystemExit(1)
 
 
 def _recordings(args: argparse.Namespace) -> Recordings | None:
@@ -132,8 +134,11 @@ def _progress(one: Finished) -> str:
 
 def _show(
     results: BatchResults, finished: int, out: Path | None, recordings: Recordings | None
-) -> None:
-    """Print the table; write it and the results, if there is a folder."""
+) -> int:
+    """Print the table; write it and the results, if there is a folder.
+
+    Returns how many runs are done.
+    """
     rows, total = results.summary(), len(results.settings) * len(results.prompts)
     text = markdown_table(HEAD, map(_cells, rows))
     if finished < total:
@@ -152,6 +157,7 @@ def _show(
         document |= {"prompts": prompts} | ({"aggregates": found} if found else {})
         write_atomically(out / "results.json", (json.dumps(document) + "\n").encode())
         write_atomically(out / "table.md", text.encode())
+    return len(runs) - len(failed)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

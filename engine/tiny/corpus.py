@@ -19,6 +19,7 @@ from engine.tiny.family import EXAM, TRAINING, Family, Problem, count_pieces
 
 FORMS = ("turns", "text")  # how worked examples precede a problem, see `arrange`
 LONGEST_PROMPT = 840  # words, numbers and punctuation marks of a prompt with worked examples
+MOST_IN_VAIN = 100_000  # draws in a row that give no new problem
 _WORKED = re.compile(r"\nAnswer: (.*)")
 
 Message = dict[str, str]
@@ -51,14 +52,20 @@ def correct(text: str, one: Problem) -> bool:
 def draw(seed: int, count: int, part: str = EXAM, family: str = "word_problems") -> list[Problem]:
     """Draw `count` different problems of one family and one part.
 
-    Raises ValueError for an unknown family.
+    Raises ValueError for an unknown family, and naming `problems` if the family has fewer.
     """
     rng, source = random.Random(seed), family_named(family)
     found: dict[str, Problem] = {}
+    in_vain = 0
     while len(found) < count:
         one = source.draw(rng)
-        if source.part(one) == part:
-            found.setdefault(one.question, one)
+        in_vain += 1
+        if source.part(one) == part and one.question not in found:
+            found[one.question], in_vain = one, 0
+        elif in_vain > MOST_IN_VAIN:
+            raise ValueError(
+                f"problems: {family} has about {len(found)} different ones; ask for at most so many"
+            )
     return list(found.values())
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from engine.config.images import MAX_IMAGES, image_rows
+from engine.config.images import MAX_IMAGES, SIDE, image_rows
 from engine.config.validation import MAX_STOPS
 from engine.core.events import PARTS, REASONS
 from engine.trace.npz import BadArchive, check_meta_size, read_npz
@@ -220,7 +220,7 @@ def _is_image(image: Any) -> bool:
         known
         and all(type(n) is int and 0 <= n <= MAX_POSITIONS for n in numbers)
         and len(image["name"]) <= MAX_TEXT
-        and image["mode"] in ("anyres", "pad")
+        and (image["mode"] == "anyres" or (image["mode"] == "pad" and image["map"] == [SIDE, SIDE]))
         and image["first"] + image["rows"] <= MAX_POSITIONS
         and image["rows"] == image_rows(image["mode"], *image["map"])
     )

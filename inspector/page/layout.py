@@ -66,7 +66,8 @@ def build(
         searches: the engine's search service. Without it, or without `batches`, there is no tab of
             the advisor.
     """
-    form = Form(Catalog(session.catalog(), session.default_race()))
+    described, race = session.catalog(), session.default_race()
+    form = Form(Catalog(described, race))
     demo = Page(
         title="Driftscope", fill_width=True, analytics_enabled=False, delete_cache=(600, 3600)
     )
@@ -100,7 +101,8 @@ def build(
                 with gr.Tab("Learn", id="learn"):
                     build_learn(handlers, examples / "lessons")
             with gr.Tab("Methods", id="methods"):
-                build_methods(handlers, examples and examples.parent / "results" / "results.json")
+                results = examples and examples.parent / "results" / "results.json"
+                build_methods(described, race.a, results)
         demo.load(first_tab, None, tabs, **FLAG)
     demo.queue(max_size=MAX_EVENTS, default_concurrency_limit=16, api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE

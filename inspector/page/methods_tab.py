@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from engine.config.spec import RunSpec
 from inspector import static_files
-from inspector.handlers.page_handlers import Handlers
 from inspector.page_data import method_pages as view
 from inspector.page_data.messages import to_json
 
 log = logging.getLogger("driftscope")
 
 
-def build_methods(handlers: Handlers, results: Path | None = None) -> None:
+def build_methods(catalog: Mapping[str, Any], plain: RunSpec, results: Path | None = None) -> None:
     """Build the tab's component; call inside `gr.Tab`.
 
+    `catalog` is the session's, `plain` the plain decoding against which a method is tried.
     `results` is the file `results.json` written by `python -m engine tables`. Without it, or if it
     cannot be read, the pages show no measurements made with this repository.
     """
-    plain = handlers.session.default_race().a
-    pages = to_json(view.document(handlers.session.catalog(), plain, _read(results)))
+    pages = to_json(view.document(catalog, plain, _read(results)))
 
     def methods(asked: Any) -> str:
         return pages

@@ -4,7 +4,6 @@ import copy
 import json
 import re
 from dataclasses import fields, replace
-from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -195,11 +194,8 @@ def test_the_tab_works_without_measurements(tmp_path, text, rows):
     path = tmp_path / "results.json"
     if text is not None:
         path.write_text(text, "utf-8")
-    session = SimpleNamespace(
-        default_race=lambda: RaceSpec(PLAIN, PLAIN), catalog=lambda: catalog.describe()
-    )
     with gr.Blocks() as demo:
-        build_methods(SimpleNamespace(session=session), path)
+        build_methods(catalog.describe(), PLAIN, path)
     (tab,) = (block for block in demo.blocks.values() if block.elem_id == "ds-methods")
     made = json.loads(tab.methods(""))
     measured = made["groups"][0]["methods"][1]["measured"]

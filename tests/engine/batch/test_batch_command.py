@@ -112,6 +112,14 @@ def test_a_run_that_failed_says_why(tmp_path, capsys):
     assert "Runs that failed: 1; the first one: prompt: " in capsys.readouterr().out
 
 
+def test_a_batch_of_which_every_run_failed_ends_with_an_error(tmp_path):
+    path = tmp_path / "prompts.txt"
+    path.write_text("7 " * 3_900)
+    with pytest.raises(SystemExit) as ended:
+        main(("--prompts", str(path), *SHORT))
+    assert ended.value.code == 1
+
+
 def test_a_row_may_not_ask_for_what_a_batch_cannot_do(prompts, tmp_path):
     specs = tmp_path / "specs.json"
     specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "fixed": [[1, 5]]}]))

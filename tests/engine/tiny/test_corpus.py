@@ -2,6 +2,7 @@
 
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,6 +64,17 @@ def test_the_validation_batches_are_of_their_own_part():
 def test_a_seed_reproduces_its_problems():
     assert corpus.draw(5, 20) == corpus.draw(5, 20)
     assert corpus.draw(5, 20) != corpus.draw(6, 20)
+
+
+def test_more_problems_than_a_family_has_are_refused(monkeypatch):
+    monkeypatch.setattr(corpus, "MOST_IN_VAIN", 500)
+    source = SimpleNamespace(
+        draw=lambda rng: SimpleNamespace(question=f"{rng.randrange(20)}?"), part=lambda one: EXAM
+    )
+    monkeypatch.setattr(corpus, "family_named", lambda name: source)
+    assert len(corpus.draw(1, 20)) == 20
+    with pytest.raises(ValueError, match=r"^problems: word_problems has about 20 different ones"):
+        corpus.draw(1, 21)
 
 
 @pytest.mark.parametrize("name", [name for name in corpus.families() if name != "lookup"])

@@ -252,7 +252,8 @@ def test_arrays_that_do_not_fit(trace, wrong):
      {"texts": "x"}, {"metrics": [1]}, {"message": None},
      {"stops": 3}, {"stops": [3]}, {"stops": [[]]}, {"stops": [["3"]]}, {"stops": [[3]] * 9},
      {"images": [IMAGE | {"grid": [1, 1, 1, 1], "map": []}]},
-     {"images": [IMAGE | {"grid": [1, 2, 3], "map": [1]}]}],
+     {"images": [IMAGE | {"grid": [1, 2, 3], "map": [1]}]},
+     {"images": [IMAGE | {"mode": "pad", "rows": 730, "map": [27, 28]}]}],
 )  # fmt: skip
 def test_meta_that_does_not_fit(trace, meta):
     refused(rewritten(trace, {}, **meta))
