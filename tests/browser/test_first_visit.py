@@ -9,7 +9,7 @@ from tests.support.looking import show
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
 GROUPS = {
-    "What moved?": ["drift", "similarity", "scatter", "experts"],
+    "What drifted?": ["drift", "similarity", "scatter", "experts"],
     "What was recomputed?": ["schedule", "counts", "queries"],
     "What did it cost and change?": [
         "error",

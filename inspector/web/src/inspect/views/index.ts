@@ -39,7 +39,7 @@ export const VIEWS: Record<ViewName, View> = ALL;
 
 /** The views in the order of their tabs, by the question that they answer. */
 export const GROUPS: readonly { title: string; views: readonly ViewName[] }[] = [
-  { title: "What moved?", views: ["drift", "similarity", "scatter", "experts"] },
+  { title: "What drifted?", views: ["drift", "similarity", "scatter", "experts"] },
   { title: "What was recomputed?", views: ["schedule", "counts", "queries"] },
   {
     title: "What did it cost and change?",

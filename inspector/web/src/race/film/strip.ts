@@ -23,8 +23,8 @@ const LEGEND = 26;
 const DIFFER = "lanes differ";
 const KEYS: readonly (readonly [state: string, text: string, name: string])[] = [
   ["mask", "", "mask"],
-  ["new", "Ab", "new in this step"],
-  ["settled", "Ab", "settled"],
+  ["new", "Ab", "committed in this step"],
+  ["settled", "Ab", "committed earlier"],
   ["fixed", "Ab", "given"],
   ["end", "end", "end of text"],
   ["pad", "", "after the end"],
