@@ -111,6 +111,7 @@ def files_of(folder: Path) -> list[Path]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # the body would wait 40 ms for the receipt of the headers
 
     @property
     def stub(self):
