@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from engine.generate.loop import Denoiser, denoise
 from engine.guider.model import Guider, GuiderReader
@@ -19,7 +18,7 @@ from tests.support.micro import (
     micro_job,
     model_of,
 )  # fmt: skip
-from tests.support.torch_flops import counted
+from tests.support.torch_flops import TorchFlops, counted
 
 P, G = 6, 16
 
@@ -156,9 +155,9 @@ def test_flops_equal_torchs_count(tied):
     guider = make_guider(tied=tied)
     reader = GuiderReader(guider)
     for ids, known in (([5, 6, 7, 8, 9, 10], 4), ([5, 6, 7, 8, 19, 20, 21], 5)):
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        with sdpa_kernel(SDPBackend.MATH), TorchFlops() as counter:
             reader.read(ids, known)
-        assert reader.take_cost().flops == counter.get_total_flops() > 0
+        assert reader.take_cost().flops == counter.total > 0
 
 
 def test_flops_of_a_guided_run_equal_torchs_count():

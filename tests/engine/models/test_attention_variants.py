@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from engine.cache.base import StepPlan
 from engine.cache.forward import forward
@@ -18,6 +17,7 @@ from engine.models.loading.layout import LLAMA_QK_NORM
 from engine.models.loading.memory_estimate import parameters
 from tests.support.micro import ATOL, make_info, make_model, make_spec, run
 from tests.support.reference import reference_logits
+from tests.support.torch_flops import TorchFlops
 
 WIDE = {"n_heads": 4, "kv": 2, "head_dim": 12}  # 4 heads of 12 on a stream of 32
 VARIANTS = {
@@ -76,9 +76,9 @@ def test_values_are_not_normed():
 
 def test_flops_parameters_and_shapes_follow_the_width_of_a_head(variant):
     ids, counter = canvas(), FlopCounter(variant.info)
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as mode:
+    with sdpa_kernel(SDPBackend.MATH), TorchFlops() as mode:
         logits(variant, ids, counter)
-    assert counter.parts().sum() == mode.get_total_flops()
+    assert counter.parts().sum() == mode.total
     info = variant.info
     assert parameters(info) == sum(p.numel() for p in variant.parameters())
     store = ActivationStore(info, (Site("k"),), 2, 11, variant.dtype, variant.device)
