@@ -63,6 +63,11 @@ class CountingDevice(TorchDispatchMode):
         monkeypatch.setattr(HostCopy, "__init__", sent)
         monkeypatch.setattr(HostCopy, "get", got)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False, so that torch.compile is not imported, and not asked at every operation."""
+        return False
+
     def wait(self, why: str) -> None:
         self.waits += 1
         self.why.append(why)

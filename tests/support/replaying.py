@@ -35,6 +35,11 @@ class Tape(TorchDispatchMode):
         super().__init__()
         self.calls, self._made, self._before = [], {}, {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False, so that torch.compile is not imported, and not asked at every operation."""
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kept = mapped(self._operand, (args, kwargs))
