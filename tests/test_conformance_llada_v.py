@@ -19,19 +19,25 @@ IMAGE_ARRAYS = {
 }  # fmt: skip
 
 
-def changed(name, array, delta):
-    """A loaded case with one number of a recorded array changed: the largest, which is a number."""
-    case = Case(CASES[name].entry, CASES[name].folder)
+def changed(whole, array, delta):
+    """A loaded case with one number of a recorded array changed: the largest, which is a number.
+
+    It shares the rows of the image with `whole`, the case itself.
+    """
+    case = Case(whole.case.entry, whole.case.folder)
     own = case.arrays[array].copy()
     flat = own.reshape(-1)
     place = int(np.nanargmin(flat)) if own.dtype == np.uint8 else int(np.nanargmax(flat))
     flat[place] += delta
     case.arrays[array] = own
-    return llada_v.LoadedCase(case)
+    loaded = llada_v.LoadedCase(case)
+    loaded.encoder, loaded.given = whole.encoder, whole.given
+    return loaded
 
 
 @pytest.fixture(scope="module")
 def whole():
+    """A case that agrees, and its image as rows; tests must not change them."""
     loaded = llada_v.LoadedCase(CASES[PAD])
     assert list(llada_v.image_differences(loaded)) == []
     assert list(llada_v.prompt_differences(loaded)) == []
@@ -47,13 +53,14 @@ def test_an_image_of_many_crops_has_the_rows_of_the_release():
 
 @pytest.mark.parametrize("array", IMAGE_ARRAYS)
 def test_a_changed_recording_of_an_image_is_detected(whole, array):
-    found = list(llada_v.image_differences(changed(PAD, array, IMAGE_ARRAYS[array])))
+    found = list(llada_v.image_differences(changed(whole, array, IMAGE_ARRAYS[array])))
     assert len(found) == 1
     assert found[0].startswith(array)
 
 
 def test_changed_ids_of_a_prompt_are_detected(whole):
-    assert list(llada_v.prompt_differences(changed(PAD, "prompt_ids", 1))) == ["prompt_ids differ"]
+    other = changed(whole, "prompt_ids", 1)
+    assert list(llada_v.prompt_differences(other)) == ["prompt_ids differ"]
 
 
 @pytest.fixture(scope="module")

@@ -204,8 +204,9 @@ def compare(case: Case, capturer_of: CapturerOf) -> tuple[Any, ...]:
     observed, shipped = ObservedRecorder(case.arrays), ShippedRecorder(case.arrays)
     differences = [*prompt_differences(loaded), *image_differences(loaded)]
 
-    found = decode(loaded.setup(released=True), loaded.prompt, observed)
-    differences += run_differences(loaded, found, case.arrays, observed.fed)
+    calls = observed_calls(case)
+    found = decode(loaded.setup(released=True), loaded.prompt, observed, steps=calls)
+    differences += run_differences(loaded, found, arrays_until(loaded, calls), observed.fed)
     if observed.logits.compared != len(observed.logits):
         differences.append(f"{observed.logits.compared} of {len(observed.logits)} logits rows")
     differences += wide(observed.logits.error(), ATOL)
@@ -222,6 +223,28 @@ def compare(case: Case, capturer_of: CapturerOf) -> tuple[Any, ...]:
         differences, observed.logits.error(), shipped.logits.error(), shipped.logits.compared,
         steps, steps, sorted(set(case.arrays) - ARRAYS),
     )  # fmt: skip
+
+
+def observed_calls(case: Case) -> int:
+    """The calls of the observed run: all, or as many as logits are recorded of.
+
+    Without a cache and without stops the shipped run repeats it, and is compared to its end.
+    """
+    if case.method != "llada_v_vanilla" or case.settings["stop_ids"]:
+        return int(case.arrays["nfe"])
+    return int(case.arrays["logit_call"].max()) + 1
+
+
+def arrays_until(loaded: LoadedCase, calls: int) -> dict[str, np.ndarray]:
+    """The arrays of a run that ends after some of the recorded calls."""
+    golden = loaded.case.arrays
+    if calls == int(golden["nfe"]):
+        return golden
+    later, order = golden["unmask_call"] >= calls, golden["unmask_call"]
+    ids = np.where(later, loaded.adapter.info.mask_id, golden["final_ids"])
+    own = {"final_ids": ids, "returned_ids": ids, "nfe": np.array(calls)}
+    own["unmask_call"] = np.where(later, -1, order)
+    return golden | own | {name: golden[name][:calls] for name in ("fed_first", "fed_count")}
 
 
 def sound_steps(case: Case) -> int:
