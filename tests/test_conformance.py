@@ -20,7 +20,8 @@ from tests.conformance.runs import decode
 from tests.support.fixed_kernels import FixedKernels
 
 CASES = {case.id: case for folder in FOLDERS for case in read_cases(folder)}
-DUAL, ONE_STEP, SLIDING = "fast-dual-fixed", "free-dream-b8-1step", "guided-slide16-rel2-0.5"
+DUAL, ONE_STEP = "fast-dual-fixed-2tok", "free-dream-b8-1step"
+SLIDING = "guided-slide16-rel2-0.5"
 # Decoded by the command alone: other cases decode so too, with fewer rows. What it has alone, an
 # image of more crops than its rows may show, is compared in test_conformance_llada_v.py.
 LARGE = "v-capped-none-fixed"
