@@ -60,6 +60,17 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 100)  # collections take 3 % of the time by default
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    """Leave what is kept of earlier modules out of the garbage collections of this one.
+
+    Runs collect garbage when they give memory back; it would take up to a second in a process that
+    has run many tests.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
     """Keep torch to one thread: the other processors run other tests."""
