@@ -13,6 +13,7 @@ from tests.engine.generate.test_batch import PROMPTS, logits_by_reveal
 from tests.support.micro import (
     ATOL,
     FAMILIES,
+    TWO_BLOCKS,
     make_model,
     make_prompts,
     make_spec,
@@ -37,7 +38,7 @@ def spa(**knobs):
 
 def gap(model, policy, other=None, prompts=None, **spec):
     """Largest difference in logits between two policies, or a policy and no cache."""
-    spec = make_spec(**spec)
+    spec = make_spec(**TWO_BLOCKS, **spec)
     taps = [tapped(model, spec, prompts, policy=p)[1] for p in (other, policy)]
     return widest_gap(*taps)
 
@@ -106,7 +107,7 @@ def test_refreshing_every_step_is_plain_decoding(model, mode, cfg_scale):
 @pytest.mark.parametrize(("identifier", "mode"), [(i, m) for i in IDENTIFIERS for m in MODES])
 def test_every_identifier_recomputes_what_it_says(model, identifier, mode):
     """Which sites follow the selection; K and V of all rows are needed to attend for all."""
-    spec = make_spec(unmasker="threshold", knobs={"threshold.threshold": 0.3})
+    spec = make_spec(unmasker="threshold", knobs={"threshold.threshold": 0.3}, **TWO_BLOCKS)
     result, notes = noted(model, identifier=identifier, kv_mode=mode, spec=spec)
     assert (result.ids[0] < 39).all()
     sparse = [(layer, plan) for _, layer, _, plan, drifts in notes if drifts is not None]
@@ -149,9 +150,9 @@ class Unpadded(SpaCache):
 
 def gap_to_single_runs(model, cls, **knobs):
     policy, worst = lambda: cls(peak_ratio=0.6, **knobs), 0.0
-    together = logits_by_reveal(model, {}, PROMPTS, policy)
+    together = logits_by_reveal(model, TWO_BLOCKS, PROMPTS, policy)
     for row, prompt in enumerate(PROMPTS):
-        alone = logits_by_reveal(model, {}, [prompt], policy)
+        alone = logits_by_reveal(model, TWO_BLOCKS, [prompt], policy)
         for (_, *key), logits in alone.items():
             other = together.get((row, *key))
             apart = math.inf if other is None else float((other - logits).abs().max())
@@ -188,5 +189,6 @@ def test_the_counter_agrees_with_torch(identifier, mode):
 
 
 def test_a_policy_that_was_not_prepared_computes_its_proxies(model):
-    prepared = tapped(model, make_spec(cache="spa_cache"))[1]
-    assert widest_gap(prepared, tapped(model, make_spec(), policy=SpaCache)[1]) < ATOL
+    prepared = tapped(model, make_spec(cache="spa_cache", **TWO_BLOCKS))[1]
+    unprepared = tapped(model, make_spec(**TWO_BLOCKS), policy=SpaCache)[1]
+    assert widest_gap(prepared, unprepared) < ATOL
