@@ -1,5 +1,7 @@
 """DARE: where it is exact, what it reuses, and how it counts a row's reuses."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.record.recorder import StepRecorder
 from tests.support.micro import (
     ATOL,
+    TWO_BLOCKS,
     make_profile,
     make_spec,
     micro_job,
@@ -36,10 +39,16 @@ def dare(form, drifts=None, layers=3, **knobs):
     return policy
 
 
-def gap(model, policy, base=NoCache, **spec):
+@cache
+def beneath(model, base, cfg_scale=0.0):
+    """The steps of a run of a cache without DARE, made once; tests must not change them."""
+    return tapped(model, make_spec(cfg_scale=cfg_scale, **TWO_BLOCKS), policy=base)[1]
+
+
+def gap(model, policy, base=NoCache, cfg_scale=0.0):
     """Largest difference in logits between a policy and the cache beneath it."""
-    spec = make_spec(**spec)
-    return widest_gap(*(tapped(model, spec, policy=p)[1] for p in (base, policy)))
+    spec = make_spec(cfg_scale=cfg_scale, **TWO_BLOCKS)
+    return widest_gap(beneath(model, base, cfg_scale), tapped(model, spec, policy=policy)[1])
 
 
 def noted(policy, notes):
