@@ -12,6 +12,7 @@ from tests.support.micro import (
     ATOL,
     FAMILIES,
     MASK,
+    TWO_BLOCKS,
     make_spec,
     micro_job,
     model_of,
@@ -72,7 +73,7 @@ def test_refreshing_every_step_is_plain_decoding(family, cache, unmasker):
 @pytest.mark.parametrize("cache", CACHES)
 def test_refresh_steps_equal_a_full_forward_on_their_canvas(model, cache, every):
     knobs = {f"{cache}.refresh_interval": every}
-    result, steps = tapped(model, make_spec(cache=cache, knobs=knobs))
+    result, steps = tapped(model, make_spec(cache=cache, knobs=knobs, **TWO_BLOCKS))
     stale = 0.0
     for event, (view, plan, logits, canvas) in zip(result.events, steps, strict=True):
         full = reference_logits(model, canvas)[0, view.needs[0] - model.info.logit_shift]

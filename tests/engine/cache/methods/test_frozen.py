@@ -17,6 +17,7 @@ from engine.generate.job import split
 from engine.generate.loop import Denoiser, denoise
 from tests.support.micro import (
     ATOL,
+    TWO_BLOCKS,
     LogitTap,
     block_model_of,
     make_model,
@@ -250,11 +251,8 @@ def test_dare_on_frozen_blocks_reuses_in_the_first_block_too():
 @pytest.mark.parametrize("prompts", [(6, 10, 2), (6, 9, 7)], ids=["aligned", "unaligned"])
 def test_a_batch_decodes_as_its_sequences_do_alone(cache, prompts):
     knobs = {"dare_o.refresh_interval": 3} if "dare_o" in cache else {}
-    model, spec, texts = (
-        block_model_of("gqa"),
-        make_spec(cache=cache, **SPEC | {"knobs": knobs}),
-        make_prompts(*prompts),
-    )
+    model, texts = block_model_of("gqa"), make_prompts(*prompts)
+    spec = make_spec(cache=cache, knobs=knobs, **TWO_BLOCKS)
     jobs, found = split(micro_job(model, spec, texts)), []
     for job in jobs:
         state = Denoiser(job)
