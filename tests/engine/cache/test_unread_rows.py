@@ -13,6 +13,7 @@ from engine.generate.loop import Denoiser, denoise
 from engine.record.recorder import Recorder
 from tests.support.micro import (
     ATOL,
+    TWO_BLOCKS,
     fitting_model,
     full_policies,
     make_profile,
@@ -70,8 +71,9 @@ def test_logits_equal_those_of_the_whole_plan(family, name):
     model, listener, whole = fitting_model(family, name), Listener(), WholeListener()
     # The blocks of a batch must lie at the same positions.
     prompts = PROMPTS if name in full_policies() else make_prompts(9, 13)
-    lean = run(model, make_spec(), prompts, listener, prepared(name))
-    full = run(model, make_spec(), prompts, whole, prepared(name))
+    spec = make_spec(**TWO_BLOCKS)
+    lean = run(model, spec, prompts, listener, prepared(name))
+    full = run(model, spec, prompts, whole, prepared(name))
     assert lean.ids.tolist() == full.ids.tolist()
     for a, b in zip(listener.logits, whole.logits, strict=True):
         torch.testing.assert_close(a, b, atol=ATOL, rtol=0)
