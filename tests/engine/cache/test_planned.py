@@ -16,13 +16,14 @@ from tests.engine.trace.test_trace import ended, started
 from tests.support.micro import full_policies, make_profile, make_spec, micro_job, model_of, run
 from tests.support.traces import trace_of
 
-PROMPT, LENGTH = 6, 22
+PROMPT, LENGTH = 6, 18
+THREE_BLOCKS = {"gen_length": 12, "block_length": 4, "steps": 12}
 STATIC = ["none", "prefix", "dual", "freecache", "dkv_cache", "dllm_cache", "spa_cache"]
 
 
 def kinds(family, policy=None, **changes):
     """Kinds planned and done in each step, [S, 3] names."""
-    model, spec = model_of(family), make_spec(**changes)
+    model, spec = model_of(family), make_spec(**THREE_BLOCKS | changes)
     events = run(model, spec, recorder=StepRecorder(), policy=policy).events
     plans = np.stack([event.recording.plan for event in events])
     starts = [PROMPT + spec.block_length * event.block for event in events]
@@ -73,7 +74,7 @@ def test_they_do_so_at_other_settings(family, cache, knobs):
 @pytest.mark.parametrize(("cache", "regions"), [("prefix", 3), ("dual", 3), ("dkv_cache", 1)])
 def test_nothing_is_planned_for_blocks_without_masks(cache, regions):
     """dkv_cache does not compute the given tokens after the block, which its plan does not know."""
-    planned, did = kinds("mha", cache=cache, fixed=tuple((place, 5) for place in range(8, 16)))
+    planned, did = kinds("mha", cache=cache, fixed=tuple((place, 5) for place in range(8, 12)))
     assert np.array_equal(planned[:, :regions], did[:, :regions])
 
 
@@ -164,13 +165,13 @@ def test_rows_chosen_by_data_are_planned_as_partial(cache):
 
 
 def test_an_empty_rest_is_full():
-    planned, did = kinds("mha", cache="dual", block_length=16)
+    planned, did = kinds("mha", cache="dual", block_length=12)
     assert (planned[:, 2] == "full").all()
     assert np.array_equal(planned, did)
 
 
 def test_a_trace_derives_what_was_done():
-    spec = make_spec(cache="dual")
+    spec = make_spec(cache="dual", **THREE_BLOCKS)
     model = model_of("shifted-mha")
     result = run(model, spec, recorder=StepRecorder())
     trace = trace_of([started(spec, logit_shift=1), *result.events, ended(result)])
