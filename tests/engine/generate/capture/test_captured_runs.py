@@ -34,15 +34,14 @@ def tiny():
     return session._models.load(RunSpec(model="tiny-llada"))
 
 
-@pytest.mark.parametrize("kind", [Replaying, Taping])
 @pytest.mark.parametrize("cache", CAPTURED)
-def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, kind):
+def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache):
     sizes = {"gen_length": 12, "block_length": 4, "steps": 12}
     text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
     spec = spec_of(cache, model="tiny-llada", dtype="float32", prompt=text, **sizes)
     job = make_job(tiny, spec, [prompt_ids(spec, tiny.tokenizer)])
     eager = Denoiser(replace(job, capturer=None))
-    state = Denoiser(replace(job, capturer=kind()))
+    state = Denoiser(replace(job, capturer=Taping()))
     list(denoise(eager))
     list(denoise(state))
     assert np.array_equal(state.ids, eager.ids)
@@ -52,7 +51,7 @@ def test_on_a_trained_model_the_tokens_are_those_of_the_eager_run(tiny, cache, k
 
 def test_the_warm_up_captures_what_the_run_replays(monkeypatch, tiny):
     text = "Nuts cost 9 dollars each. Lily buys 5 nuts. How much does she pay?"
-    sizes = {"gen_length": 16, "block_length": 8, "steps": 16}
+    sizes = {"gen_length": 8, "block_length": 4, "steps": 8}
     spec = RunSpec(model="tiny-llada", prompt=text, cache="dual", **sizes)
     expected, made = run_once(tiny, spec), Replaying()
     monkeypatch.setattr("engine.serve.loaded_model.make_capturer", lambda *_: made)
@@ -64,7 +63,7 @@ def test_the_warm_up_captures_what_the_run_replays(monkeypatch, tiny):
     while not isinstance(event := lane.advance(), RunFinished):
         pass
     assert np.array_equal(event.canvas, expected.canvas)
-    assert (made.captured, made.replayed - before) == (2, 16)
+    assert (made.captured, made.replayed - before) == (2, 8)
     case = Case("dual", tiny, spec, [prompt_ids(spec, tiny.tokenizer)])
     assert replace(case, eager=True).job().capturer is None
     before = made.replayed, made.captured

@@ -30,7 +30,7 @@ from tests.support.micro import (
 from tests.support.replaying import FREED, Replaying, Taping
 
 CAPTURED = sorted(name for name, kind in full_policies().items() if kind.speedups.capture_key)
-ANSWER = {"gen_length": 16, "block_length": 8, "steps": 16}
+ANSWER = {"gen_length": 12, "block_length": 6, "steps": 12}
 OFTEN = {
     "dllm_cache": {"prompt_interval": 6, "response_interval": 3},
     "spa_cache": {"refresh_interval": 8, "response_interval": 4, "kv_mode": "sparse"},
