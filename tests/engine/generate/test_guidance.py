@@ -1,11 +1,22 @@
 """Classifier-free guidance: its formula, and branches that share nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from engine.generate.loop import Denoiser, denoise
-from tests.support.micro import ATOL, MASK, make_prompts, make_spec, micro_job, run, tapped
+from tests.support.micro import (
+    ATOL,
+    MASK,
+    TWO_BLOCKS,
+    make_prompts,
+    make_spec,
+    micro_job,
+    run,
+    tapped,
+)
 from tests.support.reference import reference_logits
 
 CACHES = ["none", "prefix", "dual"]
@@ -13,18 +24,20 @@ CACHES = ["none", "prefix", "dual"]
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_scale_zero_is_one_branch_and_plain_decoding(model, cache):
-    plain, off = run(model, make_spec(cache=cache)), run(model, make_spec(cache=cache, cfg_scale=0))
+    spec = make_spec(cache=cache, **TWO_BLOCKS)
+    plain, off = run(model, spec), run(model, replace(spec, cfg_scale=0))
     assert len(off.state.branches) == 1
     assert plain.reveals == off.reveals
-    guided = run(model, make_spec(cache=cache, cfg_scale=4.0))
+    guided = run(model, replace(spec, cfg_scale=4.0))
     assert {e.forwards for e in guided.events} == {2}
     assert not np.array_equal(plain.ids, guided.ids)
 
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_a_vanishing_scale_gives_the_plain_logits(model, cache):
-    _, plain = tapped(model, make_spec(cache=cache))
-    _, guided = tapped(model, make_spec(cache=cache, cfg_scale=1e-12))
+    short = {"cache": cache, "gen_length": 4, "steps": 4}
+    _, plain = tapped(model, make_spec(**short))
+    _, guided = tapped(model, make_spec(**short, cfg_scale=1e-12))
     gap = (plain[0][2] - guided[0][2])[..., :MASK].abs().max()
     assert gap < ATOL
 
@@ -45,8 +58,9 @@ def test_guided_logits_follow_the_formula(model, scale):
 
 def test_the_unconditional_branch_does_not_depend_on_the_prompt(model):
     """With two prompts of one length, only the conditional logits of the first step differ."""
-    first = [tapped(model, make_spec(cfg_scale=2.0), make_prompts(6, seed=s))[1][0] for s in (1, 2)]
-    plain = [tapped(model, make_spec(), make_prompts(6, seed=s))[1][0] for s in (1, 2)]
+    spec, prompts = make_spec(gen_length=4, steps=4), [make_prompts(6, seed=s) for s in (1, 2)]
+    first = [tapped(model, replace(spec, cfg_scale=2.0), one)[1][0] for one in prompts]
+    plain = [tapped(model, spec, one)[1][0] for one in prompts]
     guided_gap = first[0][2] - first[1][2]
     plain_gap = plain[0][2] - plain[1][2]
     torch.testing.assert_close(guided_gap[..., :MASK], 3 * plain_gap[..., :MASK], atol=1e-8, rtol=0)
