@@ -1,5 +1,7 @@
 """Every position is committed once, in its block, and no other changes."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -19,12 +21,19 @@ SETTINGS = [
     ("shifted-mha", {"cache": "dual", "knobs": {"dual.refresh_interval": 2}, "steps": 8}),
     ("shifted-gqa", {"cache": "none", "unmasker": "quota", "knobs": {"quota.score": "entropy"}}),
 ]
-every_setting = pytest.mark.parametrize(("family", "changes"), SETTINGS)
+every_setting = pytest.mark.parametrize("case", range(len(SETTINGS)))
+
+
+@cache
+def ran(case):
+    """The run of a case, made once; tests must not change it."""
+    family, changes = SETTINGS[case]
+    return run(model_of(family), make_spec(**changes))
 
 
 @every_setting
-def test_every_position_is_revealed_exactly_once(family, changes):
-    result = run(model_of(family), make_spec(**changes))
+def test_every_position_is_revealed_exactly_once(case):
+    result = ran(case)
     positions = np.concatenate([e.positions for e in result.events])
     assert sorted(positions) == list(range(6, 22))
     assert result.events[-1].masks_left == 0
@@ -32,8 +41,8 @@ def test_every_position_is_revealed_exactly_once(family, changes):
 
 
 @every_setting
-def test_the_events_reconstruct_the_final_canvas(family, changes):
-    result = run(model_of(family), make_spec(**changes))
+def test_the_events_reconstruct_the_final_canvas(case):
+    result = ran(case)
     canvas = np.array([*make_prompts(6)[0], *[MASK] * 16])
     left = 16
     for event in result.events:
@@ -45,15 +54,15 @@ def test_the_events_reconstruct_the_final_canvas(family, changes):
 
 
 @every_setting
-def test_the_prompt_is_unchanged_and_no_mask_is_left(family, changes):
-    result = run(model_of(family), make_spec(**changes))
+def test_the_prompt_is_unchanged_and_no_mask_is_left(case):
+    result = ran(case)
     assert result.ids[0, :6].tolist() == make_prompts(6)[0]
     assert MASK not in result.ids[0, 6:]
 
 
 @every_setting
-def test_reveals_stay_in_the_current_block(family, changes):
-    for event in run(model_of(family), make_spec(**changes)).events:
+def test_reveals_stay_in_the_current_block(case):
+    for event in ran(case).events:
         assert ((event.positions - 6) // 4 == event.block).all()
 
 

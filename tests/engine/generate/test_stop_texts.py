@@ -25,6 +25,12 @@ def traced(session, parents=None, **changes):
     return trace_of(session.run(RunSpec(**FIELDS | changes), parents=parents))
 
 
+@pytest.fixture(scope="module")
+def whole(session):
+    """A run without stops; tests must not change it."""
+    return traced(session)
+
+
 def test_a_branch_of_a_run_with_a_stop_text_ends_where_the_run_does(session):
     parent = traced(session, stop=(".",))
     mask, last = parent.meta["model"]["mask_id"], parent.canvas_at(parent.steps)
@@ -41,8 +47,7 @@ def test_a_branch_of_a_run_with_a_stop_text_ends_where_the_run_does(session):
         assert ((branch.canvas_at(branch.steps) == mask) == (last == mask)).all()
 
 
-def test_a_given_stop_text_ends_the_answer(session):
-    whole = traced(session)
+def test_a_given_stop_text_ends_the_answer(session, whole):
     tokens = whole.canvas_at(whole.steps)[-32:].tolist()
     place = next(i for i in range(32) if whole.pieces[tokens[i]] == b".")
     for seed in range(4):
@@ -68,8 +73,8 @@ def test_a_given_end_of_text_ends_the_answer_as_its_rule_says(session, rule, pla
     assert given.arrays()["fixed_mask"].sum() == 1
 
 
-def test_fill_safe_waits_until_no_position_before_a_given_end_is_masked(session):
-    tokens = traced(session).canvas_at(32)[-32:].tolist()
+def test_fill_safe_waits_until_no_position_before_a_given_end_is_masked(session, whole):
+    tokens = whole.canvas_at(32)[-32:].tolist()
     known = tuple((offset, tokens[offset]) for offset in range(3))
     open_before = traced(session, eos="fill_safe", fixed=(*known, (9, END)))
     ended = traced(session, eos="fill_safe", fixed=(*known, (3, END)))
