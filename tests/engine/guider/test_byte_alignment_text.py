@@ -8,7 +8,6 @@ from tokenizers import decoders, models
 
 from engine.guider.alignment import LOOKAHEAD, ByteAlignment, ByteVocabulary
 from engine.models.tokenizer import Tokenizer
-from engine.tiny import tokenizer as tiny
 from tests.support.micro import ROOT
 from tests.support.vocabularies import (
     byte_level_name,
@@ -21,11 +20,10 @@ from tests.support.vocabularies import (
 
 
 @pytest.fixture(scope="module")
-def vocabularies(tmp_path_factory):
+def vocabularies():
     """Both tokenizers and their alignment."""
-    folder = tmp_path_factory.mktemp("digits")
-    tiny.write(folder, "qwen2", tiny.build("qwen2", "digits"))
-    ours, theirs = Tokenizer(ROOT / "assets/models/tiny-llada"), Tokenizer(folder)
+    folder = ROOT / "assets/models"
+    ours, theirs = Tokenizer(folder / "tiny-llada"), Tokenizer(folder / "tiny-qwen2-digits")
     return ours, theirs, ByteAlignment(ByteVocabulary(ours, (1, 5)), ByteVocabulary(theirs, (5, 1)))
 
 

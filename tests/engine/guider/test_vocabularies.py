@@ -16,12 +16,12 @@ from engine.guider.vocabularies import pair_vocabularies, same_prompt_tokens
 from engine.models.loading.families import embedded_guiders, embedded_models, read_model_info
 from engine.models.tokenizer import Tokenizer
 from engine.serve.model_pool import ModelPool
-from engine.tiny import tokenizer as tiny
 from engine.tiny.corpus import exam_questions
 from engine.unmask.methods.guided import Guided
 from tests.support.micro import ROOT, TINY
 
 QWEN = TINY.parent / "tiny-qwen2"
+DREAM, DIGITS = TINY.parent / "tiny-dream", TINY.parent / "tiny-qwen2-digits"
 
 
 @pytest.fixture(scope="module")
@@ -45,24 +45,15 @@ def greedy(guider):
     return greedy_answer(guider[0])
 
 
-@pytest.fixture
-def vocabulary(tmp_path):
-    def make(family, kind=None):
-        tiny.write(tmp_path / family, family, tiny.build(family, kind or "words"))
-        return Tokenizer(tmp_path / family)
-
-    return make
-
-
 def test_the_embedded_guider_is_found_and_is_no_model():
     found = embedded_guiders(ROOT / "assets")
     assert "tiny-qwen2" in found
     assert not set(found) & set(embedded_models(ROOT / "assets"))
 
 
-def test_a_shared_vocabulary_is_detected(vocabulary):
+def test_a_shared_vocabulary_is_detected():
     ours, theirs = Tokenizer(TINY), Tokenizer(QWEN)
-    other = vocabulary("qwen2", "digits")
+    other = Tokenizer(DIGITS)
     assert pair_vocabularies(ours, (1, 5), 768, theirs, (5, 1), 768).shared
     assert not pair_vocabularies(ours, (1, 5), 768, other, (5, 1), 768).shared
 
@@ -76,25 +67,25 @@ def test_specials_without_a_counterpart_and_spare_rows_are_excluded():
     assert pair.guider_stop_ids == (5, 1)
 
 
-def test_specials_with_equal_ids_are_not_excluded(vocabulary):
-    dream, random_qwen2 = vocabulary("dream"), vocabulary("qwen2")
-    pair = pair_vocabularies(dream, (1, 5), 768, random_qwen2, (5,), 700)
+def test_specials_with_equal_ids_are_not_excluded():
+    dream, qwen2 = Tokenizer(DREAM), Tokenizer(QWEN)
+    pair = pair_vocabularies(dream, (1, 5), 768, qwen2, (5,), 700)
     assert 3 not in pair.excluded_ids  # <|im_start|> in both
     assert {0, 2} <= set(pair.excluded_ids)
     assert set(range(700, 768)) <= set(pair.excluded_ids)
     assert set(pair.guider_stop_ids) == {5, 1}
-    only = pair_vocabularies(dream, (5,), 768, random_qwen2, (5, 1), 768)
+    only = pair_vocabularies(dream, (5,), 768, qwen2, (5, 1), 768)
     assert 1 in only.excluded_ids  # a stop token of the guider alone
 
 
-def test_a_prompt_is_shared_if_its_specials_are(vocabulary):
+def test_a_prompt_is_shared_if_its_specials_are():
     ours, theirs = Tokenizer(TINY), Tokenizer(QWEN)
     assert same_prompt_tokens([7, 300, 5 + 5], ours, theirs)
     assert not same_prompt_tokens([7, 3, 300], ours, theirs)
-    dream, random_qwen2 = vocabulary("dream"), vocabulary("qwen2")
+    dream, qwen2 = Tokenizer(DREAM), Tokenizer(QWEN)
     spec = RunSpec(prompt="How many?")
     assert same_prompt_tokens(
-        dream.encode_prompt(spec.prompt, spec.messages, spec.chat), dream, random_qwen2
+        dream.encode_prompt(spec.prompt, spec.messages, spec.chat), dream, qwen2
     )
     assert not same_prompt_tokens(
         ours.encode_prompt(spec.prompt, spec.messages, spec.chat), ours, theirs
