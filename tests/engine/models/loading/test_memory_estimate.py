@@ -1,5 +1,6 @@
 """Memory estimates against measured memory; errors with remedies that work."""
 
+import ctypes
 import re
 
 import pytest
@@ -59,14 +60,16 @@ def test_store_bytes_equal_the_allocated_bytes(cache):
 @pytest.mark.parametrize(
     ("changes", "rows"),
     [({"ffn": 1024, "d_model": 256, "vocab_size": 64, "mask_id": 63}, 64),
-     ({"ffn": 64, "d_model": 32, "vocab_size": 30_000, "mask_id": 39}, 512)],
+     ({"ffn": 64, "d_model": 32, "vocab_size": 30_000, "mask_id": 39}, 256)],
     ids=["layers", "logits"],
 )  # fmt: skip
 def test_measured_memory_of_a_run_is_near_the_estimate(changes, rows):
+    """What earlier tests freed goes back to the system, or else the run would take less from it."""
     model = make_model(layers=2, max_length=8192, **changes)
-    prompt = [[7] * (4096 if rows == 64 else 64)]
+    prompt = [[7] * (2048 if rows == 64 else 64)]
     spec = make_spec(gen_length=rows, block_length=rows, steps=1, cache="prefix", temperature=1.0)
     run(model, make_spec(), [[7] * 8])
+    ctypes.CDLL(None).malloc_trim(0)
     reset_peak_memory(model.device)
     before = peak_memory(model.device)
     run(model, spec, prompt)
