@@ -195,18 +195,23 @@ def test_a_path_that_is_no_regular_file_is_an_error(folder, name, what):
         load(folder)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A checkpoint whose weights a test may overwrite, and the bytes that they had."""
+    folder = write_checkpoint(tmp_path_factory.mktemp("fuzz") / "micro", layers=1)
+    return folder, (folder / "model.safetensors").read_bytes()
+
+
 @settings(max_examples=120)
 @given(data=st.data())
-def test_any_changed_file_loads_or_is_an_error(tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("fuzz") / "micro"
-    write_checkpoint(folder, layers=1)
-    path = folder / "model.safetensors"
-    whole = bytearray(path.read_bytes())
+def test_any_changed_file_loads_or_is_an_error(small, data):
+    folder, whole = small[0], bytearray(small[1])
     header = 8 + struct.unpack("<Q", whole[:8])[0]
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, header + 64))
         whole[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=4))
-    path.write_bytes(bytes(whole[: data.draw(st.sampled_from([None, header, -1]))]))
+    cut = bytes(whole[: data.draw(st.sampled_from([None, header, -1]))])
+    (folder / "model.safetensors").write_bytes(cut)
     with contextlib.suppress(CheckpointError):
         load(folder)
 
