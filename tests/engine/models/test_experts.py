@@ -20,6 +20,7 @@ from tests.support.micro import (
     ATOL,
     SIGMOID_EXPERTS,
     SOFTMAX_EXPERTS,
+    TWO_BLOCKS,
     fill,
     make_model,
     make_prompts,
@@ -185,7 +186,8 @@ def test_flops_equal_those_that_torch_counts(experts, cache):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_every_cache_decodes_with_experts(cache):
-    ran = run(model_with(SOFTMAX_EXPERTS), make_spec(cache=cache), make_prompts(7))
+    spec = make_spec(cache=cache, **TWO_BLOCKS)
+    ran = run(model_with(SOFTMAX_EXPERTS), spec, make_prompts(7))
     assert not ran.state.masked.any()
 
 
@@ -200,10 +202,10 @@ EXACT = {
 @pytest.mark.parametrize("cache", EXACT)
 def test_a_cache_that_refreshes_every_step_equals_none(experts, cache):
     model = model_with(experts)
-    _, plain = tapped(model, make_spec())
-    _, exact = tapped(model, make_spec(cache=cache, knobs=EXACT[cache]))
+    _, plain = tapped(model, make_spec(**TWO_BLOCKS))
+    _, exact = tapped(model, make_spec(cache=cache, knobs=EXACT[cache], **TWO_BLOCKS))
     assert widest_gap(plain, exact) < ATOL
-    _, stale = tapped(model, make_spec(cache=cache))
+    _, stale = tapped(model, make_spec(cache=cache, **TWO_BLOCKS))
     assert widest_gap(plain, stale) > 1e-6
 
 

@@ -1,6 +1,7 @@
 """FLOPs: equal to torch's count, and to the published figures of the papers."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def published(name: str) -> ModelInfo:
 def test_the_counter_agrees_with_torch(family, cache):
     spec = make_spec(cache=cache, knobs=KNOBS.get(cache, {}))
     state = Denoiser(micro_job(fitting_model(family, cache), spec, make_prompts(6, 10), eager=True))
-    assert len({flops for _, flops in counted(denoise(state), 7)}) > 1
+    assert len({flops for _, flops in counted(denoise(state), 5)}) > 1
 
 
 def test_guidance_counts_both_branches():
@@ -70,6 +71,7 @@ def test_guidance_counts_both_branches():
     assert plain.flops[PARTS.index("selection")] == 0
 
 
+@cache
 def step(info, q, k=None, v=None, a=None, f=None, keys=N, select=0, dense_first=False, lm=N):
     """FLOPs of one step whose layers recompute these rows (None: as many as q)."""
     counter = FlopCounter(info)

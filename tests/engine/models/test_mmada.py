@@ -33,14 +33,18 @@ TEXT, CODES = 768, 64  # ids of text, then codes of images
 SPEC = {"model": "m", "prompt": "Hello", "gen_length": 16, "block_length": 8, "steps": 16}
 
 
-@pytest.fixture
-def folder(tmp_path):
+def written(folder):
     """A checkpoint with LLaDA's layout and tokenizer, and image codes behind the vocabulary."""
     sizes = dict.fromkeys(("vocab_size", "embedding_size", "new_vocab_size"), TEXT + CODES)
     return write_checkpoint(
-        tmp_path / "m", **sizes, architectures=["MMadaModelLM"], model_type="mmada",
+        folder / "m", **sizes, architectures=["MMadaModelLM"], model_type="mmada",
         llm_vocab_size=TEXT, codebook_size=CODES, num_vq_tokens=16, num_new_special_tokens=0,
     )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return written(tmp_path)
 
 
 def test_sizes_of_the_published_models():
@@ -114,11 +118,19 @@ def test_confidences_are_computed_in_float64(folder):
     assert read_model_info(folder).double_confidence
 
 
-@pytest.mark.parametrize("knobs", [{}, {"unmasker": "threshold"}, {"unmasker": "dream"}])
-@pytest.mark.parametrize("cache", full_policies())
-def test_every_cache_decodes_text(folder, cache, knobs):
-    session = Session({"m": folder})
-    events = list(session.run(RunSpec(**SPEC | TWO_BLOCKS | knobs, cache=cache, record="layers")))
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    return Session({"m": written(tmp_path_factory.mktemp("mmada"))})
+
+
+@pytest.mark.parametrize(
+    ("cache", "unmasker"),
+    [*((cache, "quota") for cache in full_policies()), ("none", "threshold"), ("none", "dream")],
+)
+def test_every_cache_and_several_unmaskers_decode_text(session, cache, unmasker):
+    """The ids of images are excluded before the unmasker chooses."""
+    spec = RunSpec(**SPEC | TWO_BLOCKS, cache=cache, unmasker=unmasker, record="layers")
+    events = list(session.run(spec))
     answer = events[-1].canvas[0, -8:]
     assert events[-1].reason == "done"
     assert ((answer < TEXT) & (answer != 2)).all()
