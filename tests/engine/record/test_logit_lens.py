@@ -10,7 +10,16 @@ from engine.core.events import NOT_COMPUTED, PROBABILITY_SCALE
 from engine.record import logit_lens
 from engine.record.logit_lens import HiddenStates, read_lens
 from engine.record.probe_recorder import ProbeRecorder
-from tests.support.micro import MASK, full_policies, make_prompts, make_spec, model_of, run, tapped
+from tests.support.micro import (
+    MASK,
+    TWO_BLOCKS,
+    full_policies,
+    make_prompts,
+    make_spec,
+    model_of,
+    run,
+    tapped,
+)
 from tests.support.reference import reference_hidden, reference_lens
 from tests.support.traces import trace_of
 
@@ -36,7 +45,7 @@ def best(logits):
 @pytest.mark.parametrize("cache", full_policies())
 def test_the_last_layer_gives_the_best_token_and_probability_of_the_step(family, cache):
     """Those of the candidates that the loop computed, in every probed step of every cache."""
-    compared = probed(family, cache=cache, unmasker="threshold")
+    compared = probed(family, cache=cache, unmasker="threshold", **TWO_BLOCKS)
     for event, lens in compared:
         columns = event.recording.positions - PROMPT
         assert np.array_equal(lens.ids[0, -1, columns], event.recording.top_ids[:, 0])

@@ -17,6 +17,7 @@ from tests.engine.models.test_experts import ROUTERS
 from tests.support.micro import (
     SIGMOID_EXPERTS,
     SOFTMAX_EXPERTS,
+    TWO_BLOCKS,
     MicroAdapter,
     make_model,
     make_prompts,
@@ -66,9 +67,9 @@ class ProbeSpy(Spy, ProbeRecorder):
 
 def used_experts(ran, spy):
     """For each step, the sets of experts by (layer, row): before it, and those computed in it."""
-    last, history = {}, []
+    last, history, length = {}, [], ran.ids.shape[1]
     for event, calls in zip(ran.events, spy.steps, strict=True):
-        plan = np.unpackbits(event.recording.plan, axis=-1, count=LENGTH).astype(bool)
+        plan = np.unpackbits(event.recording.plan, axis=-1, count=length).astype(bool)
         chosen = {}
         for layer, ids in calls:
             where = np.flatnonzero(plan[layer, SITES.index("ffn")]).tolist()
@@ -85,7 +86,7 @@ def recorded(experts, narrowing=None, **changes):
     model = make_model(5, cls=Noting, experts=experts)
     spy = LayerSpy(model, 16, Narrowing(**(narrowing or {})))
     ran = run(model, make_spec(**changes), make_prompts(6), spy)
-    expected = np.full((len(ran.events), LAYERS, LENGTH), 255, np.uint8)
+    expected = np.full((len(ran.events), LAYERS, ran.ids.shape[1]), 255, np.uint8)
     for step, (before, chosen) in enumerate(used_experts(ran, spy)):
         for place, own in chosen.items():
             if place in before:
@@ -95,7 +96,7 @@ def recorded(experts, narrowing=None, **changes):
 
 @pytest.mark.parametrize("cache", CACHES)
 def test_changes_are_those_of_the_sets_of_experts(cache):
-    ran, expected = recorded(SOFTMAX_EXPERTS, cache=cache, unmasker="threshold")
+    ran, expected = recorded(SOFTMAX_EXPERTS, cache=cache, unmasker="threshold", **TWO_BLOCKS)
     found = np.stack([event.recording.expert_changes for event in ran.events])
     assert np.array_equal(found, expected)
     assert (found[0] == 255).all()

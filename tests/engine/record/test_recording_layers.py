@@ -102,16 +102,21 @@ def noted(family, **changes):
 
 
 def expected_drift(history, swap=None):
-    """Codes [S, L, Q, T], cell by cell."""
+    """Codes [S, L, Q, T], those of a quantity in a step together."""
     codes = np.full((len(history), LAYERS, len(QUANTITIES), LENGTH), 255, np.uint8)
     before = {}
     for step, (known, new) in enumerate(history):
-        for (name, layer, at), row in new.items():
+        for quantity, name in enumerate(QUANTITIES):
             other = (swap or {}).get(name, name)
-            if (other, layer, at) in before:
-                old = before[other, layer, at]
-                cosine = torch.nn.functional.cosine_similarity(row, old, dim=0)
-                codes[step, layer, QUANTITIES.index(name), at] = encode(1 - cosine)
+            places = [(layer, at) for own, layer, at in new if own == name]
+            places = [place for place in places if (other, *place) in before]
+            if not places:
+                continue
+            rows = torch.stack([new[(name, *place)] for place in places])
+            old = torch.stack([before[(other, *place)] for place in places])
+            layers, columns = np.array(places).T
+            cosine = torch.nn.functional.cosine_similarity(rows, old, dim=-1)
+            codes[step, layers, quantity, columns] = encode(1 - cosine)
         before = known
     return codes
 

@@ -8,7 +8,15 @@ from engine.core.events import SITES
 from engine.record import probe_recorder
 from engine.record.last_values import cosine_distance
 from engine.record.probe_recorder import ProbeRecorder
-from tests.support.micro import full_policies, make_prompts, make_spec, model_of, run, tapped
+from tests.support.micro import (
+    TWO_BLOCKS,
+    full_policies,
+    make_prompts,
+    make_spec,
+    model_of,
+    run,
+    tapped,
+)
 from tests.support.reference import reference_logits
 
 LENGTH = 22
@@ -24,9 +32,10 @@ def probed(family="mha", probes=16, prompts=None, chosen=(), **changes):
 
 @pytest.mark.parametrize("changes", [{}, {"cfg_scale": 1.5}, {"unmasker": "threshold"}])
 def test_plain_decoding_is_exact(family, changes):
-    compared, _ = probed(family, **changes)
+    compared, _ = probed(family, **TWO_BLOCKS, **changes)
+    assert len(compared) > 4
     for _, probe in compared:
-        assert probe.error.shape == (3, 4, LENGTH)
+        assert probe.error.shape == (3, 4, 6 + 8)
         assert (probe.error == 0).all()
         assert probe.tv.max() < 1e-6
         assert np.array_equal(probe.top[:, 0], probe.top[:, 1])
@@ -53,9 +62,9 @@ def test_moved_equals_drift_under_plain_decoding():
 
 @pytest.mark.parametrize("cache", full_policies())
 def test_reused_rows_keep_the_error_that_they_had(cache):
-    compared, _ = probed("shifted-gqa", cache=cache, unmasker="threshold")
+    compared, _ = probed("shifted-gqa", cache=cache, unmasker="threshold", **TWO_BLOCKS)
     for event, probe in compared[1:]:
-        plan = np.unpackbits(event.recording.plan, axis=-1, count=LENGTH).astype(bool)
+        plan = np.unpackbits(event.recording.plan, axis=-1, count=6 + 8).astype(bool)
         first = probe.error[0, :2][plan[0, :2]]
         assert (first <= 1).all(), "K and V of layer 0 depend on the token alone"
         rests = ~plan & (probe.error < 255)
