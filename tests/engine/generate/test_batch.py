@@ -80,9 +80,9 @@ def test_a_finished_sequence_needs_no_row_that_a_step_before_the_block_lacks(cac
 
 
 @pytest.mark.parametrize("cache", full_policies())
-def test_under_every_policy_sequences_do_not_affect_each_other(cache):
-    """tests/engine/cache/test_compositions.py has such a batch with shifted logits."""
-    model, changes = model_of("mha"), {"cache": cache, "unmasker": "quota", **TWO_BLOCKS}
+@pytest.mark.parametrize("family", ["mha", "shifted-gqa"])
+def test_under_every_policy_sequences_do_not_affect_each_other(family, cache):
+    model, changes = model_of(family), {"cache": cache, "unmasker": "quota", **TWO_BLOCKS}
     batch = run(model, make_spec(**changes), PROMPTS)
     for row in range(3):
         single = alone(model, changes, row)
