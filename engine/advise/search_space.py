@@ -57,7 +57,7 @@ def grid(base: RunSpec, cache: str) -> list[RunSpec]:
         values |= {f"{name}.{knob}": found for knob, found in own.items()}
     if not values:
         raise ValueError(
-            f"cache: {cache} has no knobs to search; choose from {', '.join(searchable())}"
+            f"cache: {cache} has no settings to search; choose from {', '.join(searchable())}"
         )
     rows = [dict(zip(values, row, strict=True)) for row in product(*values.values())]
     if len(rows) > MAX_GRID:

@@ -169,8 +169,8 @@ class Endpoints:
             run: the id of the run.
             lane: `a` or `b`.
             step: the step, from 0.
-            settings: `unmasker`, `temperature` and knobs such as `threshold.threshold`; what is
-                left out stays as in the run.
+            settings: `unmasker`, `temperature` and those of unmaskers, such as
+                `threshold.threshold`; what is left out stays as in the run.
         """
         try:
             trace = self._views.trace(run, lane)

@@ -88,7 +88,7 @@ def test_a_search_for_settings_is_estimated_and_continued(client):
     [
         ([], "search: expected an object"),
         ({}, "cache: choose from"),
-        (SEARCH | {"cache": "none"}, "cache: none has no knobs"),
+        (SEARCH | {"cache": "none"}, "cache: none has no settings"),
         (SEARCH | {"prompts": "one"}, "prompts: 1 are too few"),
         (SEARCH | {"of": "accuracy"}, "of: 6 of 6 prompts have no answer"),
         (SEARCH | {"keep": "all"}, "keep: expected a number"),

@@ -326,5 +326,5 @@ def test_the_command_takes_no_recorder_which_would_slow_the_timed_runs(checkpoin
 def test_the_command_names_a_cache_that_cannot_be_searched(checkpoint, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(one.prompt for one in PROMPTS))
-    with pytest.raises(SystemExit, match=r"^error: cache: none has no knobs"):
+    with pytest.raises(SystemExit, match=r"^error: cache: none has no settings"):
         command.main(["--model", str(checkpoint), "--prompts", str(prompts), "--cache", "none"])

@@ -301,7 +301,7 @@ def test_the_second_half_is_fast_and_predicted_to_keep_enough():
         ({"candidates": 1}, "candidates: 1 is outside"),
         ({"caches": ()}, "cache: name each method once"),
         ({"caches": ("dual", "dual")}, "cache: name each method once"),
-        ({"caches": ("none",)}, "cache: none has no knobs to search"),
+        ({"caches": ("none",)}, "cache: none has no settings to search"),
     ],
 )
 def test_a_request_that_cannot_be_searched_is_refused(changes, words):

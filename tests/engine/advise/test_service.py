@@ -228,7 +228,7 @@ def test_the_race_of_the_chosen_setting_is_of_a_prompt_that_could_be_run(session
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cache": "none"}, "cache: none has no knobs"),
+        ({"cache": "none"}, "cache: none has no settings"),
         ({"cache": "magic"}, "cache: 'magic' is unknown"),
         ({"cache": 3}, "cache: choose from"),
         ({"candidates": 1}, "candidates: 1 is outside"),
