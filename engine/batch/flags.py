@@ -22,23 +22,39 @@ from engine.core.command_line import refuse_flags
 from engine.tiny.corpus import families
 
 DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
+SHOWN: dict[str, Scalar] = DEFAULTS | {"steps": "one a position"}  # defaults in `--help`
 
 
-def add_spec_flags(parser: argparse.ArgumentParser, **helps: str) -> None:
+def add_spec_flags(
+    parser: argparse.ArgumentParser, defaults: Mapping[str, str] | None = None, **helps: str
+) -> None:
     """Add a flag for every field of RunSpec and every knob of every component.
 
-    `helps` are the texts of fields that take other values in a command than in a run.
+    `defaults` are those of fields whose flag has one of the command's own; `helps` are the texts
+    of fields that take other values in a command than in a run.
     """
+    own = defaults or {}
     for row in describe_fields(RunSpec):
-        if row["name"] != "prompt":
-            flag = "--" + row["name"].replace("_", "-")
-            shown = helps.get(row["name"], row["help"])
-            parser.add_argument(flag, metavar=_choices(row), help=shown)
+        name = row["name"]
+        if name != "prompt":
+            usual = None if name in own or name in helps else SHOWN.get(name, row["default"])
+            parser.add_argument(
+                "--" + name.replace("_", "-"), metavar=_choices(row), default=own.get(name),
+                help=_help(helps.get(name, row["help"]), usual),
+            )  # fmt: skip
     components = catalog.describe()
     for component in components["caches"] + components["unmaskers"]:
         for row in component["knobs"]:
             flag = f"--{component['name']}.{row['name']}"
-            parser.add_argument(flag, metavar=_choices(row), help=row["help"])
+            text = _help(row["help"], row["default"])
+            parser.add_argument(flag, metavar=_choices(row), help=text)
+
+
+def _help(text: str, default: Scalar) -> str:
+    """A text as argparse takes it, followed by the default unless that is None or empty."""
+    shown = str(default).lower() if isinstance(default, bool) else default
+    said = "" if default in (None, "") else f" (default: {shown})"
+    return f"{text}{said}".replace("%", "%%")
 
 
 def _choices(row: Mapping[str, Any]) -> str | None:
@@ -70,7 +86,7 @@ def add_prompt_flags(parser: argparse.ArgumentParser, problems: int) -> None:
     )
     parser.add_argument(
         "--shots", type=int, choices=range(MAX_SHOTS + 1),
-        help="--family: worked examples, as far as they fit",
+        help="--family: worked examples, as far as they fit; by default 0",
     )  # fmt: skip
     parser.set_defaults(default_problems=problems)
 

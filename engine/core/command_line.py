@@ -5,7 +5,14 @@ from __future__ import annotations
 import math
 import os
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentParser,
+    ArgumentTypeError,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,24 +39,34 @@ def without_traceback() -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-class CommandParser(ArgumentParser):
-    """A parser that refuses an empty path, which would be the current folder.
+class HelpFormatter(RawDescriptionHelpFormatter):
+    """Prints the description unchanged, and after the help of an option its default.
 
-    So do the parsers of its sub-commands, for every argument of the type Path.
+    Left out are None, false and empty ones, and a default that the help itself names.
+    """
+
+    def _get_help_string(self, action: Action) -> str | None:
+        text, default = action.help, action.default
+        if not text or "default" in text or default is SUPPRESS or isinstance(default, bool | None):
+            return text
+        shown = " ".join(map(str, default if isinstance(default, list | tuple) else [default]))
+        return f"{text} (default: {shown.replace('%', '%%')})" if shown else text
+
+
+class CommandParser(ArgumentParser):
+    """A parser whose `--help` shows defaults, and that refuses an empty path.
+
+    An empty path would be the current folder. The parsers of its sub-commands do the same.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**{"formatter_class": HelpFormatter, **options})
         self.register("type", Path, _path)
 
 
 def command_parser(name: str, description: str | None) -> ArgumentParser:
     """The parser of `python -m engine NAME`; `--help` prints the description unchanged."""
-    return CommandParser(
-        prog=f"python -m engine {name}",
-        description=description,
-        formatter_class=RawDescriptionHelpFormatter,
-    )
+    return CommandParser(prog=f"python -m engine {name}", description=description)
 
 
 def positive(text: str) -> int:

@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("evaluation-plan", __doc__)
     parser.add_argument("--device", choices=tuple(GPUS), default="h100", help="GPU of all machines")
-    parser.add_argument("--model", default=MODEL, help=f"a listed model, by default {MODEL}")
+    parser.add_argument("--model", default=MODEL, help="a listed model")
     parser.add_argument(
         "--gpus", type=positive, nargs="+", default=[1, 8, 32], help="numbers of GPUs"
     )

@@ -313,7 +313,10 @@ def _parser() -> argparse.ArgumentParser:
         help="--specs: worked examples in each long prompt, as far as they fit",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, help="folder of samples and tables, to resume from")
-    add_spec_flags(parser)
+    add_spec_flags(
+        parser,
+        gen_length="Masked positions to decode; by default as many as a problem's own text needs.",
+    )
     return parser
 
 

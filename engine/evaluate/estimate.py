@@ -127,12 +127,10 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _parser() -> ArgumentParser:
     parser = command_parser("estimate", __doc__)
-    add_spec_flags(parser, device=f"{', '.join(GPUS)} or {THIS_MACHINE}; by default h100")
-    parser.set_defaults(**DEFAULTS)
+    add_spec_flags(parser, DEFAULTS, device=f"{', '.join(GPUS)} or {THIS_MACHINE}")
     parser.add_argument(
-        "--prompt-tokens", type=int, default=PROMPT_TOKENS,
-        help=f"tokens of the prompt, by default {PROMPT_TOKENS}",
-    )  # fmt: skip
+        "--prompt-tokens", type=int, default=PROMPT_TOKENS, help="tokens of the prompt"
+    )
     parser.add_argument(
         "--tokens-per-forward", type=float,
         help="assumed tokens that a forward commits where confidence or a guider decides; at "

@@ -317,7 +317,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--block", type=not_negative, default=0, help="masked: size if block-causal")
     one.add_argument(
         "--families", type=_weighted, nargs="+", default=((WORDS, 1.0),), metavar="NAME[:WEIGHT]",
-        help=f"families of the problems: {', '.join(corpus.families())}",
+        help=f"families of the problems: {', '.join(corpus.families())}; by default {WORDS}",
     )  # fmt: skip
     one.add_argument(
         "--sizes", type=share, nargs=2, default=(1.0, 1.0), metavar=("MIN", "MAX"),

@@ -7,6 +7,8 @@ import pytest
 
 from engine.advise.__main__ import main as advise
 from engine.batch.__main__ import main
+from engine.batch.flags import add_spec_flags
+from engine.core.command_line import command_parser
 
 SHORT = ("--gen-length", "16", "--block-length", "8", "--steps", "8")
 
@@ -166,6 +168,23 @@ def test_the_help_lists_the_values_of_a_flag(capsys):
     shown = capsys.readouterr().out
     for flag in ("--dtype {float32,", "--quota.score {confidence,", "--frozen.fuse {true,false}"):
         assert f"  {flag}" in shown
+
+
+def test_the_help_says_the_defaults_of_settings(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for words in ("decode. (default: 64) --", "(default: one a position) --", "(default: true) --",
+                  "empty: only at its start. --"):  # fmt: skip
+        assert words in shown
+
+
+def test_a_default_that_a_command_replaces_is_not_said():
+    parser = command_parser("any", None)
+    add_spec_flags(parser, {"dtype": "bfloat16"}, seed="other values")
+    shown = " ".join(parser.format_help().split())
+    assert "else float32. (default: bfloat16)" in shown
+    assert "--seed SEED other values --dtype" in shown
 
 
 @pytest.mark.parametrize("chat", [True, False])

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.__main__ import COMMANDS
+from engine.__main__ import main as engine_main
 from engine.bench.synthetic_trace import main as synthetic
 from engine.core.command_line import command_parser, failure, table_command
 
@@ -28,6 +30,37 @@ def test_an_empty_path_is_refused_and_not_the_current_folder(capsys):
         with pytest.raises(SystemExit):
             parser.parse_args(given)
         assert f"argument {name}: it is empty; name a file or a folder" in capsys.readouterr().err
+
+
+def test_the_help_of_an_option_ends_with_its_default():
+    parser = command_parser("any", None)
+    parser.add_argument("--shots", type=int, default=0, help="examples")
+    parser.add_argument("--sizes", type=float, nargs=2, default=(0.5, 1.0), help="a range")
+    parser.add_argument("--form", default="5%", help="of figures")
+    parser.add_argument("--named", default=3, help="by default three")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--images", action="append", default=[], help="files")
+    parser.add_argument("--out", type=Path, help="a folder")
+    one = parser.add_subparsers().add_parser("part")
+    one.add_argument("--steps", default=7, help="of the part")
+    shown = " ".join(parser.format_help().split())
+    for words in (
+        "--shots SHOTS examples (default: 0) --", "a range (default: 0.5 1.0) --",
+        "of figures (default: 5%) --", "--named NAMED by default three --", "--json as JSON --",
+        "--images IMAGES files --", "--out OUT a folder",
+    ):  # fmt: skip
+        assert words in shown
+    assert "(default" not in shown.partition("--out OUT a folder")[2]
+    assert "of the part (default: 7)" in one.format_help()
+
+
+@pytest.mark.parametrize("words", [*([name] for name in COMMANDS), ["train", "run"]])
+def test_no_help_of_a_command_shows_a_default_that_is_no_value(words, capsys):
+    with pytest.raises(SystemExit):
+        engine_main([*words, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert not {one for one in ("None", "False", "[]", "()") if f"(default: {one})" in shown}
+    assert "(default: )" not in shown
 
 
 def test_the_option_is_that_of_the_file():

@@ -37,7 +37,7 @@ def test_the_json_is_one_document(capsys):
 
 def test_the_help_of_a_flag_names_the_values_of_its_command(capsys):
     for command, said in (
-        (estimate, "rtx4090, rtx3090 or this; by default h100"),
+        (estimate, "rtx4090, rtx3090 or this (default: h100)"),
         (advise, "methods to search, separated by commas, or all"),
     ):
         with pytest.raises(SystemExit):
