@@ -21,12 +21,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
-from engine.core.command_line import command_parser, failure
+from engine.core.command_line import command_parser, failure, not_negative
 from engine.core.events import QUANTITIES, Event
+from engine.core.files import check_writable
 from engine.core.tables import markdown_table
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.synthetic import synthetic_events, synthetic_spec
-from engine.trace.trace import Trace
+from engine.trace.trace import SMALL_BYTES, Trace
 
 T = TypeVar("T")
 
@@ -76,14 +77,14 @@ def trace_bytes(trace: Trace) -> int:
     return sum(array.nbytes for array in trace.arrays().values())
 
 
-def check_size(layers: int, steps: int, positions: int) -> None:
-    """Raise ValueError if the drifts alone are more than a trace file holds."""
+def check_size(layers: int, steps: int, positions: int, most: int) -> None:
+    """Raise ValueError if the drifts alone are more than the `most` bytes that a file holds."""
     held = layers * steps * positions * len(QUANTITIES)
-    if held > MAX_BYTES:
+    if held > most:
         raise ValueError(
             f"layers: the drifts of {layers} layers, {steps} steps and {positions} positions have "
-            f"{held // 1_000_000} MB, and a file holds {MAX_BYTES // 1_000_000} MB; lower one of "
-            "the three"
+            f"{held // 1_000_000} MB, and a file holds {most // 1_000_000} MB; lower one of the "
+            "three"
         )
 
 
@@ -103,7 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         spec = synthetic_spec(args.steps, args.probe, args.seed)
         events, costs = synthetic_events(spec, args.layers, args.positions), list[Cost]()
-        check_size(args.layers, args.steps, args.positions)
+        most = SMALL_BYTES if args.out.suffix == ".json" else MAX_BYTES
+        check_size(args.layers, args.steps, args.positions, most)
+        check_writable(args.out)
         if args.measure:
             held, costs = measure(events, args.out)
         else:
@@ -124,9 +127,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=1024, help="steps, and tokens of the answer")
     parser.add_argument("--positions", type=int, default=3072, help="prompt and answer")
     parser.add_argument("--probe", action="store_true", help="also probed steps")
-    parser.add_argument("--seed", type=int, default=0, help="fixes every random draw")
+    parser.add_argument("--seed", type=not_negative, default=0, help="fixes every random draw")
     parser.add_argument("--measure", action="store_true", help="also time and memory, as a table")
-    parser.add_argument("--out", type=Path, required=True, help="the file, .npz or .json")
+    parser.add_argument("--out", type=Path, required=True, help="the file, .npz; .json if it is small")
     return parser
 
 

@@ -46,6 +46,23 @@ def read_json(path: Path, field: str) -> Any:
         raise ValueError(f"{field}: {path} is not readable as JSON ({error})") from None
 
 
+def check_writable(path: Path) -> None:
+    """Create the folder of a file; OSError naming it or `path` if the file cannot be written."""
+    with tempfile.TemporaryFile(dir=_target(path).parent):
+        pass
+
+
+def _target(path: Path) -> Path:
+    """Where a file is written, in a folder that is created if missing; OSError as `atomic_file`."""
+    if not path.name or path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():  # a device or a pipe, which a file would replace
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, and its folder if missing; it appears at `path` once it is complete.
@@ -53,12 +70,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     If `path` is a symbolic link, the file appears where the link points. Raises OSError naming
     `path` if that is impossible.
     """
-    if not path.name or path.is_dir():
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not path.is_file():  # a device or a pipe, which a file would replace
-        raise OSError(errno.EINVAL, "Not a regular file", str(path))
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    target = _target(path)
     part = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part")
     try:
         with part.open("wb") as file:

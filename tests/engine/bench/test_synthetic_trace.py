@@ -42,16 +42,29 @@ def test_the_command_prints_the_costs(tmp_path, capsys):
     assert "| record " not in capsys.readouterr().out
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("x")
-    out = ["--steps", "8", "--positions", "20", "--out", str(tmp_path / "file" / "run.npz")]
-    with pytest.raises(SystemExit, match=r"error: .*file"):
-        command_line.main(["synthetic", *out])
-
-
-def test_a_size_that_no_file_holds_is_refused_before_the_work(tmp_path, monkeypatch):
+@pytest.fixture
+def no_work(monkeypatch):
+    """Fails the test if the command makes a run."""
     began = "engine.bench.synthetic_trace.record"
     monkeypatch.setattr(began, lambda events: pytest.fail("the work began"))
-    sizes = ["--layers", "512", "--steps", "1024", "--positions", "3072"]
-    with pytest.raises(SystemExit, match=r"error: layers: .* 8053 MB, and a file holds 1600 MB; "):
-        command_line.main(["synthetic", *sizes, "--out", str(tmp_path / "run.npz")])
+
+
+@pytest.mark.parametrize("place", ["", "file/run.npz"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(place, no_work, tmp_path):
+    (tmp_path / "file").write_text("x")
+    out = ["--steps", "8", "--positions", "20", "--out", str(tmp_path / place)]
+    for more in ([], ["--measure"]):
+        with pytest.raises(SystemExit, match=r"error: out: .* cannot be used .*; name another"):
+            command_line.main(["synthetic", *out, *more])
+
+
+@pytest.mark.parametrize(
+    ("layers", "name", "held"), [(512, "run.npz", "8053 MB, and a file holds 1600 MB"),
+                                 (1, "run.json", "15 MB, and a file holds 2 MB")],
+)  # fmt: skip
+def test_a_size_that_no_file_holds_is_refused_before_the_work(
+    layers, name, held, no_work, tmp_path
+):
+    sizes = ["--layers", str(layers), "--steps", "1024", "--positions", "3072"]
+    with pytest.raises(SystemExit, match=rf"error: layers: .* {held}; "):
+        command_line.main(["synthetic", *sizes, "--out", str(tmp_path / name)])
