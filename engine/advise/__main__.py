@@ -48,6 +48,7 @@ from engine.batch.prompts import Prompt
 from engine.core.command_line import command_parser, failure, make_out, thread_count
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
+from engine.distributed.processes import check_alone
 from engine.models.base import ModelInfo
 from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
+        check_alone()
         advice = _advise(args, Session(folders))
         _show(advice, args.out)
     except (ValueError, OSError) as error:

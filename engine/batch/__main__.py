@@ -49,6 +49,7 @@ from engine.core.command_line import command_parser, failure, make_out, thread_c
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table, percentage
+from engine.distributed.processes import check_alone
 from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
 
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
+        check_alone()
         recordings = _recordings(args)
         settings, prompts = _settings(args), prompts_from_flags(args)
         check_size(settings, prompts)

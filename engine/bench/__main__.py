@@ -47,6 +47,7 @@ from engine.core.command_line import command_parser, failure, positive, refuse_f
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, update_section
 from engine.core.threads import best_threads, usable_cores
+from engine.distributed.processes import check_alone
 from engine.models.kernels.choice import TORCH
 from engine.models.kernels.machine import SETTING, machine_kernels
 from engine.models.loading.random_weights import is_random_model
@@ -158,6 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.kernels == TORCH:
         os.environ[SETTING] = TORCH
     try:
+        check_alone()
         result = SUITES[args.suite](args) if args.suite else _model(parser, args)
         print(result.text)
         if result.spec.device == "cpu" and args.kernels != TORCH:

@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--probe", action="store_true", help="also probed steps")
     parser.add_argument("--seed", type=not_negative, default=0, help="fixes every random draw")
     parser.add_argument("--measure", action="store_true", help="also time and memory, as a table")
-    parser.add_argument("--out", type=Path, required=True, help="the file, .npz; .json if it is small")
+    parser.add_argument("--out", type=Path, required=True, help="the file, .npz, or .json if small")
     return parser
 
 

@@ -7,6 +7,8 @@ Reads `settings.json` there, which lists tables, their models and their rows, an
 README.md. All times are measured in this run, one thread, nothing else running. Accuracies are
 kept in `accuracy.json` and computed again if files of a model, the settings or the code that
 decodes has changed; --accuracy computes only these, and puts them into the tables of the last run.
+--out writes all of this into another folder, the tables as tables.md, and publishes nothing;
+--problems, a shorter exam, needs it.
 
 The data name machine, date, commit and versions, with --accuracy those of both runs. Uncommitted
 changes of the engine, of the models or of the lists of rows are refused, because the commit would
@@ -19,7 +21,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,9 +34,17 @@ from engine.bench import growth, ratio_sweep, suite
 from engine.bench.chart import svg
 from engine.catalog import make_rule
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, failure, positive, refuse_flags
+from engine.core.command_line import (
+    command_parser,
+    failure,
+    make_out,
+    not_negative,
+    positive,
+    refuse_flags,
+)
 from engine.core.files import ASSETS, write_atomically
-from engine.core.tables import README, RESULTS_README, percentage, update_section
+from engine.core.tables import README, RESULTS_README, check_section, percentage, update_section
+from engine.distributed.processes import check_alone
 from engine.evaluate import comparison, results_text
 from engine.evaluate.causal_exam import beside_generate
 from engine.evaluate.exam import evaluate, summarise
@@ -109,31 +119,6 @@ def run_environment(commit: str) -> dict[str, Any]:
     found = environment.describe(RunSpec(), "")
     today = datetime.now(UTC).date().isoformat()
     return {name: found[name] for name in MACHINE} | {"date": today, "commit": commit}
-
-
-def check_one_environment(document: Mapping[str, Any]) -> None:
-    """Raise ValueError if parts of the results were measured in different environments.
-
-    The day may change during a run.
-    """
-    first = document["environment"]
-    for name, part in timed_parts(document):
-        for key, value in first.items():
-            if key != "date" and part["environment"].get(key) != value:
-                raise ValueError(
-                    f"results: {name} was measured with another {key} "
-                    f"({part['environment'].get(key)!r}, not {value!r}); measure all in one run"
-                )
-
-
-def timed_parts(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The parts of the results that hold times, with their names."""
-    for table in document["tables"]:
-        for block in table["blocks"]:
-            if any(row["speed"] for row in block["rows"]):
-                yield f"{table['name']}, {block['eos']}", block
-    for name in ("speed", "growth", "sweep", "generate"):
-        yield name, document[name]
 
 
 def evaluate_block(
@@ -313,13 +298,17 @@ def with_accuracies(
     return {**document, "tables": found, "accuracy": dict(where)}
 
 
-def write(document: Mapping[str, Any]) -> None:
-    """Write results.json, the chart, and the sections of both Markdown files."""
-    check_one_environment(document)
-    write_atomically(RESULTS / "results.json", (json.dumps(document) + "\n").encode())
+def write(document: Mapping[str, Any], folder: Path) -> None:
+    """Write results.json, the chart, and the sections of both Markdown files or tables.md."""
+    results_text.check_one_environment(document)
+    write_atomically(folder / "results.json", (json.dumps(document) + "\n").encode())
     chart = svg(growth.panels(document["growth"]["rows"]), "ms a forward")
-    write_atomically(RESULTS / "growth.svg", chart.encode())
-    for name, text in results_text.sections(document).items():
+    write_atomically(folder / "growth.svg", chart.encode())
+    sections = results_text.sections(document)
+    if not _is_published(folder):
+        write_atomically(folder / "tables.md", "\n".join(sections.values()).encode())
+        return
+    for name, text in sections.items():
         update_section(RESULTS_README, text, name)
     update_section(README, results_text.measured(document), "measured")
 
@@ -342,9 +331,13 @@ def clean_commit() -> str:
     return git("rev-parse", "HEAD")
 
 
-def _saved(seed: int) -> dict[str, Any]:
+def _is_published(folder: Path) -> bool:
+    return folder.resolve() == RESULTS.resolve()
+
+
+def _saved(folder: Path, seed: int) -> dict[str, Any]:
     """The results of the last run. Raises ValueError if its problems are those of another seed."""
-    found: dict[str, Any] = json.loads((RESULTS / "results.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
     if found.get("seed", seed) != seed:
         raise ValueError(
             f"--seed: results.json has the times of seed {found['seed']}; give that one, or leave "
@@ -356,25 +349,34 @@ def _saved(seed: int) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("tables", __doc__)
-    parser.add_argument("--problems", type=positive, help="most exam problems of a family")
-    parser.add_argument("--seed", type=int, default=7, help="seed of the problems")
+    parser.add_argument("--problems", type=positive, help="most of a family; needs --out")
+    parser.add_argument("--seed", type=not_negative, default=7, help="seed of the problems")
     parser.add_argument("--timed", type=positive, default=3, help="long prompts timed for each row")
     parser.add_argument("--rounds", type=positive, default=3, help="rounds of the speed tables")
     parser.add_argument("--workers", type=positive, default=2, help="processes for accuracy")
     parser.add_argument("--accuracy", action="store_true", help="measure no times")
+    parser.add_argument("--out", type=Path, help="folder; by default that of the published results")
     given = list(sys.argv[1:] if arguments is None else arguments)
     args = parser.parse_args(given)
     if args.accuracy:
         left_out = "leave it out with --accuracy, which"
         refuse_flags(parser, args, OF_TIMES, f"{left_out} measures no times")
-        refuse_flags(parser, args, ["problems"], f"{left_out} publishes the whole exam")
+        refuse_flags(parser, args, ["problems"], f"{left_out} computes the whole exam")
+    folder = args.out or RESULTS
+    if args.problems and _is_published(folder):
+        parser.error("--problems: a shorter exam is not published; give another folder with --out")
     command = f"{COMMAND} {shlex.join(given)}".strip()
     torch.set_num_threads(1)
     try:
+        check_alone()
         commit = clean_commit()
-        saved = _saved(args.seed) if args.accuracy else {}
+        make_out(args.out)
+        if _is_published(folder):  # in the current folder, before hours of work
+            check_section(RESULTS_README, "tables")
+            check_section(README, "measured")
+        saved = _saved(folder, args.seed) if args.accuracy else {}
         tables = read_settings(RESULTS / "settings.json")
-        kept = KeptAccuracy(RESULTS / "accuracy.json")
+        kept = KeptAccuracy(folder / "accuracy.json")
         accuracies = []
         for table in tables:
             work = (kept, args.seed, args.problems, args.workers)
@@ -383,8 +385,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             kept.drop_unused()
         if args.accuracy:
             where = run_environment(commit) | {"command": command}
-            write(with_accuracies(saved, tables, accuracies, where))
+            write(with_accuracies(saved, tables, accuracies, where), folder)
         else:
-            write(measure(tables, accuracies, args, command, commit))
+            write(measure(tables, accuracies, args, command, commit), folder)
     except (ValueError, OSError) as error:
         raise failure(error, args) from None

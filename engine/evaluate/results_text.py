@@ -48,6 +48,31 @@ def sections(document: Row) -> dict[str, str]:
     }
 
 
+def check_one_environment(document: Row) -> None:
+    """Raise ValueError if parts of the results were measured in different environments.
+
+    The day may change during a run.
+    """
+    first = document["environment"]
+    for name, part in _timed_parts(document):
+        for key, value in first.items():
+            if key != "date" and part["environment"].get(key) != value:
+                raise ValueError(
+                    f"results: {name} was measured with another {key} "
+                    f"({part['environment'].get(key)!r}, not {value!r}); measure all in one run"
+                )
+
+
+def _timed_parts(document: Row) -> Iterator[tuple[str, Row]]:
+    """The parts of the results that hold times, with their names."""
+    for table in document["tables"]:
+        for block in table["blocks"]:
+            if any(row["speed"] for row in block["rows"]):
+                yield f"{table['name']}, {block['eos']}", block
+    for name in ("speed", "growth", "sweep", "generate"):
+        yield name, document[name]
+
+
 def conditions(document: Row) -> str:
     """Command, machine, date, commit and versions of the run, and those of later accuracies."""
     where, later = document["environment"], document.get("accuracy")

@@ -39,6 +39,7 @@ from engine.core.command_line import (
 )
 from engine.core.device import device_name, keep_freed_memory
 from engine.core.tables import percentage
+from engine.distributed.processes import check_alone
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
@@ -169,6 +170,7 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Train one phase; the state is saved every `--save-every` steps and at the end."""
+    check_alone()
     if args.device != "cpu" and not (args.device.startswith("cuda") and torch.cuda.is_available()):
         raise ValueError(f"--device: {args.device!r} is not available; choose cpu")
     if args.device == "cpu":
@@ -284,7 +286,10 @@ def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
 def check_finite(loss: float, phase: dict[str, Any]) -> None:
     """Raise FloatingPointError for a loss that is not finite, before the weights are saved."""
     if not math.isfinite(loss):
-        raise FloatingPointError(f"the loss is {loss} at step {phase['step']}; lower the rates")
+        raise FloatingPointError(
+            f"the loss is {loss} at step {phase['step']}; give lower --lr and --matrix-lr, and "
+            "--stop-phase, since an interrupted phase keeps its rates"
+        )
 
 
 def _weighted(text: str) -> tuple[str, float]:

@@ -51,6 +51,7 @@ from engine.core.command_line import (
     command_parser,
     failure,
     make_out,
+    not_negative,
     refuse_flags,
     without_traceback,
 )
@@ -326,7 +327,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--held-out", type=int, default=500, help="problems of the final test")
     parser.add_argument("--candidates", type=int, default=12, help="settings to run of each cache")
     parser.add_argument("--keep", type=float, default=0.95, help="share of accuracy to be kept")
-    parser.add_argument("--seed", type=int, default=7, help="seed of problems and searches")
+    parser.add_argument("--seed", type=not_negative, default=7, help="of problems and searches")
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--estimate", action="store_true", help="only say how long it may take")
     one.add_argument(

@@ -63,6 +63,32 @@ def test_no_help_of_a_command_shows_a_default_that_is_no_value(words, capsys):
     assert "(default: )" not in shown
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["batch", "--family", "balance"], ["advise", "--family", "balance"], ["bench"],
+        ["tables", "--out", "out"], ["train", "run", "--out", "out"],
+    ],
+)  # fmt: skip
+def test_a_command_that_shares_no_work_is_not_started_by_several_processes(
+    words, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.chdir(tmp_path)
+    said = "^error: WORLD_SIZE is 2, but each .* start this command without torchrun"
+    with pytest.raises(SystemExit, match=said):
+        engine_main(words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["tables"], ["fronts", "--out", "x"], ["synthetic"]])
+def test_a_negative_seed_is_refused(words, capsys):
+    """It would draw the problems of its absolute value."""
+    with pytest.raises(SystemExit):
+        engine_main([*words, "--seed", "-7"])
+    assert "argument --seed: '-7' is not a whole number from 0" in capsys.readouterr().err
+
+
 def test_the_option_is_that_of_the_file():
     args = Namespace(steps=3, seed=None, out=Path("kept"), image=[Path("a.png"), Path("b.png")])
     missing = FileNotFoundError(2, "No such file", "b.png")

@@ -12,7 +12,8 @@ from engine.bench import growth, ratio_sweep, suite
 from engine.config.spec import RunSpec
 from engine.core.tables import README, RESULTS_README, percent, section_marks
 from engine.evaluate import comparison, measured_results, results_text
-from engine.evaluate.measured_results import check_one_environment, read_settings
+from engine.evaluate.measured_results import read_settings
+from engine.evaluate.results_text import check_one_environment
 from engine.tiny.corpus import families
 from tests.support.micro import ROOT
 
@@ -31,14 +32,14 @@ FILL_SAFE = [
 SETTINGS = [
     {
         "name": "tiny-llada", "model": "tiny-llada", "shots": 0, "timed": True,
-        "families": {"short_problems": 9, "balance": 1},
+        "families": {"short_problems": 1, "balance": 1},
         "blocks": [
             {"eos": "official", "rows": OFFICIAL}, {"eos": "fill_safe", "rows": FILL_SAFE},
         ],
     },
     {
         "name": "after an example", "model": "tiny-llada", "shots": 1, "timed": False,
-        "families": {"short_problems": 9},
+        "families": {"short_problems": 1},
         "blocks": [{"eos": "official", "rows": OFFICIAL[1:]}],
     },
 ]  # fmt: skip
@@ -60,6 +61,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measured_results, "RESULTS", tmp_path)
     monkeypatch.setattr(measured_results, "clean_commit", lambda: "c" * 40)
+    monkeypatch.setattr(measured_results, "PACE_PROBLEMS", 1)
     monkeypatch.setattr(comparison, "TIMED_SHOTS", 0)
     monkeypatch.setattr(comparison, "TIMED_LENGTH", 64)
     monkeypatch.setattr(results_text, "MEASURED", MEASURED)
@@ -78,7 +80,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_one_command_writes_every_table(folder, monkeypatch, capsys):
-    given = ["--problems", "1", "--timed", "1", "--rounds", "1", "--workers", "1"]
+    given = ["--timed", "1", "--rounds", "1", "--workers", "1"]
     measured_results.main(given)
     document = json.loads((folder / "results.json").read_text("utf-8"))
     assert document["command"] == f"python -m engine tables {' '.join(given)}"
@@ -121,8 +123,6 @@ def test_one_command_writes_every_table(folder, monkeypatch, capsys):
 
     kept = json.loads((folder / "accuracy.json").read_text("utf-8"))
     assert len(kept) == 2 * 6 + 2
-    few = json.dumps(SETTINGS).replace('"short_problems": 9', '"short_problems": 1')
-    (folder / "settings.json").write_text(few, "utf-8")
     monkeypatch.setattr(measured_results, "clean_commit", lambda: "d" * 40)
     measured_results.main(["--accuracy"])
     assert "threshold 0.9: " not in capsys.readouterr().out, "nothing is evaluated again"
@@ -134,16 +134,45 @@ def test_one_command_writes_every_table(folder, monkeypatch, capsys):
 
 
 def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
-    (folder / "accuracy.json").write_text('{"of the whole exam": {}}')
-    (folder / "results.json").write_text("{}")
+    out = folder / "out"
+    out.mkdir()
+    (out / "accuracy.json").write_text('{"of the whole exam": {}}')
     monkeypatch.setattr(measured_results, "evaluate_block", lambda *given: [])
-    monkeypatch.setattr(measured_results, "with_accuracies", lambda *given: {})
-    monkeypatch.setattr(measured_results, "write", lambda document: None)
+    monkeypatch.setattr(measured_results, "write", lambda document, folder: None)
     monkeypatch.setattr(measured_results, "measure", lambda *given: {})
-    measured_results.main(["--problems", "1"])
-    assert json.loads((folder / "accuracy.json").read_text()) == {"of the whole exam": {}}
-    measured_results.main(["--accuracy"])
-    assert json.loads((folder / "accuracy.json").read_text()) == {}
+    measured_results.main(["--problems", "1", "--out", str(out)])
+    assert json.loads((out / "accuracy.json").read_text()) == {"of the whole exam": {}}
+    measured_results.main(["--out", str(out)])
+    assert json.loads((out / "accuracy.json").read_text()) == {}
+
+
+def test_a_shorter_exam_is_not_published(folder, capsys):
+    for more in ([], ["--out", str(folder)]):
+        with pytest.raises(SystemExit):
+            measured_results.main(["--problems", "5", *more])
+        assert "--problems: a shorter exam is not published; give" in capsys.readouterr().err
+
+
+def test_results_in_another_folder_leave_the_published_ones(folder, saved, monkeypatch):
+    asked = []
+    monkeypatch.setattr(measured_results, "evaluate_block", lambda *given: asked.append(given[4]))
+    monkeypatch.setattr(measured_results, "measure", lambda *given: saved)
+    monkeypatch.setattr(results_text, "sections", lambda document: {"a": "one\n", "b": "two\n"})
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    out = folder / "out"
+    measured_results.main(["--problems", "5", "--out", str(out)])
+    assert set(asked) == {5}
+    assert {path.name for path in out.iterdir()} == {"growth.svg", "results.json", "tables.md"}
+    assert json.loads((out / "results.json").read_text("utf-8")) == saved
+    assert (out / "tables.md").read_text() == "one\n\ntwo\n"
+    assert all(path.read_bytes() == data for path, data in before.items())
+
+
+def test_missing_sections_are_told_before_the_work(folder, monkeypatch):
+    monkeypatch.setattr(measured_results, "evaluate_block", lambda *given: pytest.fail("began"))
+    (folder / README).write_text("")
+    with pytest.raises(SystemExit, match=r"^error: README.md: <!-- measured --> is missing"):
+        measured_results.main([])
 
 
 @pytest.mark.parametrize("name", ["settings.json", "speed.json"])
@@ -197,7 +226,7 @@ def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
         (folder / name).write_text((folder / name).read_text() if "md" in str(name) else "old")
     before = {name: (folder / name).open() for name in names}
     was = {name: (folder / name).read_text() for name in names}
-    measured_results.write(saved)
+    measured_results.write(saved, folder)
     for name in names:
         assert (folder / name).read_text() != was[name]
         with before[name] as file:
