@@ -45,7 +45,7 @@ from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, positive, refuse_flags, thread_count
 from engine.core.device import free_memory
-from engine.core.tables import RESULTS_README, update_section
+from engine.core.tables import RESULTS_README, check_section, update_section
 from engine.core.threads import best_threads, usable_cores
 from engine.distributed.processes import check_alone
 from engine.models.kernels.choice import TORCH
@@ -160,6 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ[SETTING] = TORCH
     try:
         check_alone()
+        if args.write_readme:
+            check_section(RESULTS_README, GPU_SECTION)
         result = SUITES[args.suite](args) if args.suite else _model(parser, args)
         print(result.text)
         if result.spec.device == "cpu" and args.kernels != TORCH:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.core.control import STOPPED
+from engine.core.files import check_writable
 from engine.core.tables import update_section
 
 
@@ -124,12 +125,15 @@ def _number(text: str) -> float:
 
 
 def make_out(folder: Path | None) -> None:
-    """Create the folder of `--out`, if given, before the work; ValueError if that is impossible."""
+    """Create the folder of `--out`, if given, before the work.
+
+    Raises ValueError if that is impossible, or if no file can be written there.
+    """
     if folder is not None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            check_writable(folder / "any file")
         except OSError as error:
-            reason = f"cannot be made a folder ({error.strerror}); name another"
+            reason = f"cannot be used as a folder ({error.strerror}); name another"
             raise ValueError(f"--out: {folder} {reason}") from None
 
 

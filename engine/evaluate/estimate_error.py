@@ -29,7 +29,13 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure
 from engine.core.events import StepEvent
 from engine.core.files import write_atomically
-from engine.core.tables import RESULTS_README, markdown_table, percentage, update_section
+from engine.core.tables import (
+    RESULTS_README,
+    check_section,
+    markdown_table,
+    percentage,
+    update_section,
+)
 from engine.estimate.assumptions import MEASURED, Assumptions
 from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.estimate import Target, estimate, recomputed_in
@@ -165,6 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--write-readme: the table is that of the default models; leave out --models")
     torch.set_num_threads(1)
     try:
+        if args.write_readme:
+            check_section(RESULTS_README, SECTION)
         models = BenchModels()
         text, document = _measure(models, args.models or MODELS)
         if not args.models:

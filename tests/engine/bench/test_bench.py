@@ -13,7 +13,7 @@ from engine.bench.chart import svg
 from engine.bench.models import BenchModels
 from engine.catalog import check_model
 from engine.config.spec import RunSpec
-from engine.core.tables import RESULTS_README, section_marks, update_section
+from engine.core.tables import RESULTS_README, section_marks
 from engine.models.kernels.machine import SETTING
 from engine.serve import drift_meter
 from tests.support.micro import ROOT
@@ -189,10 +189,14 @@ def test_the_cpu_suite_prints_its_rows(monkeypatch, results, capsys):
     assert "old" in results.read_text("utf-8")
 
 
-def test_a_results_file_without_the_section_is_named(results):
+def test_a_results_file_without_the_section_is_named_before_the_suite(
+    results, monkeypatch, capsys
+):
     results.write_text("", "utf-8")
-    with pytest.raises(ValueError, match=f"{RESULTS_README}: <!-- {bench.GPU_SECTION} -->"):
-        update_section(results, "text", bench.GPU_SECTION)
+    monkeypatch.setitem(bench.SUITES, "gpu", lambda args: pytest.fail("the suite was run"))
+    said = f"^error: {RESULTS_README}: <!-- {bench.GPU_SECTION} --> is missing"
+    with pytest.raises(SystemExit, match=said):
+        command(capsys, "--suite", "gpu", "--write-readme")
 
 
 @pytest.mark.parametrize(("shape", "group"), [(LLADA, "one"), (DREAM, "other")])

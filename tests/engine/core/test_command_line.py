@@ -8,7 +8,7 @@ import pytest
 from engine.__main__ import COMMANDS
 from engine.__main__ import main as engine_main
 from engine.bench.synthetic_trace import main as synthetic
-from engine.core.command_line import command_parser, failure, table_command
+from engine.core.command_line import command_parser, failure, make_out, table_command
 
 SMALL = ("--layers", "1", "--steps", "2", "--positions", "4")
 
@@ -18,6 +18,17 @@ def test_a_file_that_cannot_be_written_is_named_with_its_option(place, tmp_path)
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(SystemExit, match=r"^error: out: .* cannot be used .*; name another$"):
         synthetic([*SMALL, "--out", str(tmp_path / place)])
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_refused(tmp_path, monkeypatch):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    make_out(tmp_path / "new")
+    assert not list((tmp_path / "new").iterdir())
+    monkeypatch.setattr("engine.core.files.tempfile.TemporaryFile", refuse)
+    with pytest.raises(ValueError, match=r"^--out: .* cannot be used .* \(Permission denied\)"):
+        make_out(tmp_path)
 
 
 def test_an_empty_path_is_refused_and_not_the_current_folder(capsys):

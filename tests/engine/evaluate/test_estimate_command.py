@@ -148,6 +148,13 @@ def test_a_file_that_cannot_be_written_is_named(one_row, tmp_path, monkeypatch):
         estimate_error.main([])
 
 
+def test_a_missing_section_is_told_before_the_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(estimate_error, "_measure", lambda *given: pytest.fail("measured"))
+    with pytest.raises(SystemExit, match=r"^error: assets/results/README.md: .*No such file"):
+        estimate_error.main(["--write-readme"])
+
+
 def test_rows_of_other_models_leave_the_kept_ones(one_row, tmp_path, monkeypatch, capsys):
     kept = tmp_path / "estimate.json"
     kept.write_text("kept")

@@ -344,7 +344,7 @@ def test_samples_of_workers_would_not_be_kept_so_they_are_refused(tmp_path):
 def test_a_file_is_refused_as_the_folder_of_results(command, tmp_path):
     (tmp_path / "taken").write_text("")
     options = ["--family", "short_problems", "--problems", "6", "--out", str(tmp_path / "taken")]
-    with pytest.raises(SystemExit, match=r"^error: --out: .*taken cannot be made a folder"):
+    with pytest.raises(SystemExit, match=r"^error: --out: .*taken cannot be used as a folder"):
         engine_main([command, *options])
 
 

@@ -63,7 +63,7 @@ def test_embedded_models_keep_their_folders(tmp_path):
 
 def test_a_file_is_refused_as_the_folder_of_traces_before_the_race(card, monkeypatch):
     monkeypatch.setattr(repeat, "repeat", lambda *_: pytest.fail("the race was run"))
-    with pytest.raises(SystemExit, match=r"^error: --out: .* cannot be made a folder"):
+    with pytest.raises(SystemExit, match=r"^error: --out: .* cannot be used as a folder"):
         repeat.main([card, "--out", card])
 
 
