@@ -61,7 +61,8 @@ class CommandParser(ArgumentParser):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": HelpFormatter, **options})
+        options.setdefault("formatter_class", HelpFormatter)
+        super().__init__(**options)
         self.register("type", Path, _path)
 
 

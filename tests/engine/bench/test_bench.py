@@ -189,9 +189,7 @@ def test_the_cpu_suite_prints_its_rows(monkeypatch, results, capsys):
     assert "old" in results.read_text("utf-8")
 
 
-def test_a_results_file_without_the_section_is_named_before_the_suite(
-    results, monkeypatch, capsys
-):
+def test_a_results_file_without_the_section_is_named_before_the_suite(results, monkeypatch, capsys):
     results.write_text("", "utf-8")
     monkeypatch.setitem(bench.SUITES, "gpu", lambda args: pytest.fail("the suite was run"))
     said = f"^error: {RESULTS_README}: <!-- {bench.GPU_SECTION} --> is missing"
