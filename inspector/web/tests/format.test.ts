@@ -27,6 +27,11 @@ test("an unknown share and an unknown time are a dash", () => {
   assert.deepEqual([duration(NaN), duration(Infinity), duration(0)], ["–", "–", "0 ms"]);
 });
 
+test("a short time is not rounded to 0", () => {
+  const found = [0.0004, 0.03, 0.049, 0.06].map(duration);
+  assert.deepEqual(found, ["0.0004 ms", "0.03 ms", "0.049 ms", "0.1 ms"]);
+});
+
 test("a time of an hour and more is in hours and minutes", () => {
   const found = [3_599_990, 3_599_996, 5_399_000, 7_199_000].map(duration);
   assert.deepEqual(found, ["3599.99 s", "1 h 0 min", "1 h 30 min", "2 h 0 min"]);

@@ -176,6 +176,12 @@ test("the numbers of a lane have dashes where there is no time", () => {
   assert.deepEqual(values(), ["2", "2", "–", "–", "–"]);
 });
 
+test("a fast lane has a time per step that is not rounded to 0", () => {
+  const { lanes } = raceOf([[0, 0, 1, 6, 1, 3, 0.04, [0, 10, 500]]], []);
+  const values = stats(lanes.a, 1).map(([, value]) => value);
+  assert.deepEqual(values.slice(2, 4), ["0.04 ms", "0.04 ms"]);
+});
+
 test("a slow lane has its time per step in seconds, and a rate below 1", () => {
   const { lanes } = raceOf([], []);
   for (const [step] of steps([0], [1]).entries())

@@ -1,7 +1,11 @@
-/** Milliseconds as text, in hours and minutes from an hour; a dash if they are unknown. */
+/**
+ * Milliseconds as text, in hours and minutes from an hour; a dash if they are unknown. No measured
+ * time is rounded to 0.
+ */
 export function duration(ms: number): string {
   if (!Number.isFinite(ms)) return "–";
   if (ms <= 0) return "0 ms";
+  if (ms < 0.05) return number(ms, 1) + " ms";
   if (ms < 999.5) return ms.toFixed(ms < 9.95 ? 1 : 0) + " ms";
   const seconds = ms / 1000;
   if (seconds < 3599.995) return seconds.toFixed(2) + " s";

@@ -139,9 +139,9 @@ function mark(right: boolean | null): string {
   return right ? " ✓" : " ✗";
 }
 
-/** Milliseconds of a step as text, with a digit more than other times. */
+/** Milliseconds of a step as text, from 10 ms with a digit more than other times. */
 function perStep(ms: number): string {
-  return ms < 999.95 ? ms.toFixed(1) + " ms" : duration(ms);
+  return ms >= 9.95 && ms < 999.95 ? ms.toFixed(1) + " ms" : duration(ms);
 }
 
 /** Names and values of a lane's numbers in a frame. */
