@@ -80,6 +80,19 @@ test("the figure has every judged setting, intervals of tested ones, and the ask
   );
 });
 
+test("a setting that one prompt tested has no intervals, in the file and in the figure", () => {
+  const held_back = [measured("dual: fast", 3, 0.95, { prompts: 1 })];
+  const one = { ...ADVICE, caches: [{ ...ADVICE.caches[0], searched: [], held_back }] };
+  const [head, row] = settingRows(points(one));
+  const ends = head.flatMap((name, i) => (/_(low|high)$/.test(String(name)) ? [row[i]] : []));
+  assert.deepEqual(ends, [null, null, null, null]);
+  assert.equal(row[head.indexOf("kept")], 0.95);
+  assert.deepEqual(
+    frontFigure(one)?.series.map(({ name }) => name),
+    ["found by the search, new prompts"],
+  );
+});
+
 test("there is no figure before a setting was judged", () => {
   const searched = [measured("dual: slow", 1.5, 0.8, { kept: null })];
   const caches = [{ ...ADVICE.caches[0], searched, held_back: [] }];

@@ -169,6 +169,12 @@ test("the cells of a setting are texts, with a dash where there is no figure", (
   assert.equal(column.cell(setting({ pairs: 1 })), "–", "a single prompt has no interval");
 });
 
+test("the file has no interval of a single prompt either", () => {
+  const [head, row] = settingRows([setting({ pairs: 1 })]);
+  assert.equal(row[head.indexOf("agreement")], 0.75);
+  assert.equal(row[head.indexOf("agreement_low")], undefined);
+});
+
 test("files have plain numbers, a head for each column, and prompts counted from 1", () => {
   const [head, first, second] = settingRows([setting(), setting({ interval: null })]);
   assert.deepEqual(first.slice(-2), [0.5, 1]);

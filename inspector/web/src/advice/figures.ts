@@ -2,7 +2,7 @@
 import { percent } from "../base/format.ts";
 import type { PlotSpec, Series } from "../figures/spec.ts";
 import { points, type Advice, type Measured, type Point } from "./messages.ts";
-import { keptWords, kindWords, speedWords } from "./words.ts";
+import { hasIntervals, keptWords, kindWords, speedWords } from "./words.ts";
 
 const ORIGINS: readonly [Measured["from"], string, string][] = [
   ["published", "defaults and published settings", "#d55e00"],
@@ -69,7 +69,7 @@ function ofOrigin(
     ys,
     width: 1.5,
   });
-  for (const { speed_up: x, speed_up_low, speed_up_high, kept } of tested) {
+  for (const { speed_up: x, speed_up_low, speed_up_high, kept } of tested.filter(hasIntervals)) {
     series.push(bar([x, x], [100 * kept.low, 100 * kept.high]));
     series.push(bar([speed_up_low, speed_up_high], [100 * kept.share, 100 * kept.share]));
   }

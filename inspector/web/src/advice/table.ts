@@ -4,7 +4,7 @@ import { make } from "../base/dom.ts";
 import { duration, number, percent } from "../base/format.ts";
 import { headCell, headedRow, headedTable } from "../base/table.ts";
 import type { Point } from "./messages.ts";
-import { keptWords, speedWords } from "./words.ts";
+import { hasIntervals, keptWords, speedWords } from "./words.ts";
 
 const FROM: Readonly<Record<Point["from"], string>> = {
   published: "published or default",
@@ -36,11 +36,14 @@ export function settingRows(rows: readonly Point[]): CsvCell[][] {
     "setting", "from", "new_prompts", "prompts", "speed_up", "speed_up_low", "speed_up_high", "kept", "kept_low", "kept_high",
     "gained", "lost", "p", "recomputed", "gflops", "ms", "front", "chosen",
   ]; // prettier-ignore
+  const end = (row: Point, value: CsvCell): CsvCell => (hasIntervals(row) ? value : null);
   return [
     head,
     ...rows.map((row) => [
-      row.name, row.from, String(row.tested), row.prompts, row.speed_up, row.speed_up_low, row.speed_up_high,
-      row.kept?.share, row.kept?.low, row.kept?.high, row.kept?.gained, row.kept?.lost, row.kept?.p,
+      row.name, row.from, String(row.tested), row.prompts,
+      row.speed_up, end(row, row.speed_up_low), end(row, row.speed_up_high),
+      row.kept?.share, end(row, row.kept?.low), end(row, row.kept?.high),
+      row.kept?.gained, row.kept?.lost, row.kept?.p,
       row.recomputed, row.gflops, row.ms, String(row.front), String(row.chosen ?? false),
     ]), // prettier-ignore
   ];

@@ -43,17 +43,23 @@ export function kindWords(of: string): string {
   return KINDS[of] ?? of;
 }
 
-/** A kept share with its interval, which a single prompt does not have. */
-export function keptWords({ kept, prompts }: Pick<Measured, "kept" | "prompts">): string {
+/** Whether a setting's figures have intervals, which those of a single prompt do not have. */
+export function hasIntervals({ prompts }: Pick<Measured, "prompts">): boolean {
+  return prompts > 1;
+}
+
+/** A kept share with its interval, if it has one. */
+export function keptWords(one: Pick<Measured, "kept" | "prompts">): string {
+  const { kept } = one;
   if (!kept) return "cannot be judged";
-  if (prompts < 2) return percent(kept.share);
+  if (!hasIntervals(one)) return percent(kept.share);
   return `${percent(kept.share)} (${percent(kept.low)} to ${percent(kept.high)})`;
 }
 
-/** A speed-up with its interval, which a single prompt does not have. */
+/** A speed-up with its interval, if it has one. */
 export function speedWords(one: Measured): string {
   const [own, low, high] = [one.speed_up, one.speed_up_low, one.speed_up_high];
-  if (one.prompts < 2) return own.toFixed(2);
+  if (!hasIntervals(one)) return own.toFixed(2);
   return `${own.toFixed(2)} (${low.toFixed(2)} to ${high.toFixed(2)})`;
 }
 

@@ -231,7 +231,7 @@ function similarityOf(
   return { mean: of(found.mean), sd: of(found.sd) };
 }
 
-/** The name of K or V, of which the similarity is known: V if another quantity is chosen. */
+/** The name of K or V, of which the similarity is known: K if another quantity is chosen. */
 function kindName(data: Aggregate, { quantity }: Choice): string {
   return data.kinds.includes(quantity) ? quantity : data.kinds[0];
 }

@@ -17,8 +17,13 @@ function ratio(value: number | null): string {
 }
 
 /** The interval of the agreement, which a single prompt does not have. */
-function interval({ interval: found, pairs }: Setting): string {
-  return found && pairs > 1 ? `${percent(found[0])} to ${percent(found[1])}` : "–";
+function intervalOf({ interval, pairs }: Setting): Setting["interval"] {
+  return pairs > 1 ? interval : null;
+}
+
+function intervalWords(setting: Setting): string {
+  const found = intervalOf(setting);
+  return found ? `${percent(found[0])} to ${percent(found[1])}` : "–";
 }
 
 /** The columns of the settings' table. */
@@ -26,7 +31,7 @@ export const COLUMNS: readonly Column[] = [
   { head: "setting", cell: ({ name }) => name },
   { head: "runs", cell: ({ runs, failed }) => `${runs}${failed ? `, ${failed} failed` : ""}` },
   { head: "same tokens", cell: ({ agreement }) => percent(agreement) },
-  { head: "95 %", cell: interval },
+  { head: "95 %", cell: intervalWords },
   { head: "same answer", cell: ({ same_answer: same }) => percent(same) },
   { head: "right", cell: ({ right, known }) => (known ? `${right} of ${known}` : "–") },
   { head: "p", cell: ({ p }) => (p === null ? "–" : p.toPrecision(2)) },
@@ -46,7 +51,7 @@ export function settingRows(settings: readonly Setting[]): CsvCell[][] {
     "forwards", "text_forwards", "recomputed", "ms", "speed_up", "text_speed_up", "tokens_per_s",
   ] as const; // prettier-ignore
   const head = [...names, "agreement_low", "agreement_high"];
-  const rows = settings.map((row) => [...names.map((name) => row[name]), ...(row.interval ?? [])]);
+  const rows = settings.map((row) => [...names.map((name) => row[name]), ...(intervalOf(row) ?? [])]);
   return [head, ...rows];
 }
 
