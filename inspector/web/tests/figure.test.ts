@@ -5,7 +5,13 @@ import { Figure } from "../src/figures/figure.ts";
 
 class Node extends EventTarget {
   dataset: Record<string, string> = {};
-  classList = { toggle: (): void => undefined };
+  readonly classes = new Set<string>();
+  readonly classList = {
+    toggle: (name: string, on: boolean): void => {
+      if (on) this.classes.add(name);
+      else this.classes.delete(name);
+    },
+  };
   textContent = "";
   append(): void {
     return;
@@ -38,6 +44,13 @@ test("the title of a picture and what was read of it go with it", () => {
     take(figure);
     assert.deepEqual([reading.caption.textContent, reading.readout.textContent], ["", ""]);
   }
+});
+
+test("a figure without a picture has no colours to set", () => {
+  const figure = new Figure("figure");
+  const { heatTools } = figure as unknown as { heatTools: { row: Node } };
+  figure.wait("The run is gone.");
+  assert.ok(heatTools.row.classes.has("ds-gone"));
 });
 
 test("the picture of another run is hidden until that of this run comes", () => {

@@ -76,7 +76,9 @@ export class Figure {
   private reading = false;
   /** The words of the place in the readout, which may change with the data. */
   private told: (() => string) | null = null;
-  private readonly waiting = new Waiting(this.root, () => [this.holder, this.legend, this.toolRow]);
+  private readonly waiting = new Waiting(this.root, () => {
+    return [this.holder, this.legend, this.toolRow, this.heatTools.row];
+  });
 
   /** `about`: what the spec leaves open of what the figure is about. */
   constructor(
@@ -94,7 +96,6 @@ export class Figure {
   }
 
   private fillTools(): void {
-    const row = this.toolRow;
     const takes = [
       ["PNG", "png", () => this.png()],
       ["SVG", "svg", () => this.svg()],
@@ -103,14 +104,14 @@ export class Figure {
     for (const width of WIDTHS) this.width.append(new Option(`${width} px`, String(width)));
     this.width.value = "900";
     this.width.dataset.saveWidth = "";
-    row.append(this.heatTools.keys, this.width);
+    this.toolRow.append(this.heatTools.keys, this.width);
     for (const [label, ending, take] of takes) {
       const key = make("button", "ds-tool", label);
       key.type = "button";
       key.dataset.save = ending;
       const fail = (): void => this.say(`The browser could not write the ${label} file.`, true);
       key.addEventListener("click", () => void attempt(take, fail));
-      row.append(key);
+      this.toolRow.append(key);
     }
   }
 
