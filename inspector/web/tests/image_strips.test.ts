@@ -11,6 +11,9 @@ class Pen {
   fillRect(): void {
     fills.push(this.fillStyle);
   }
+  drawImage(image: object): void {
+    pictures.push(image);
+  }
 }
 
 class Node {
@@ -50,15 +53,17 @@ const IMAGE: ImageMessage = {
 };
 
 let fills: string[] = [];
+let pictures: object[] = [];
 let ground = "";
 let recolour: () => void = () => undefined;
 
-/** The box of a lane's images, and what draws them. */
-function strips(): [Node, ImageStrips] {
+/** The box of a lane's images, and what draws them; `shown` are the images beside the prompt. */
+function strips(shown: readonly object[] = []): [Node, ImageStrips] {
   const box = new Node();
   fills = [];
+  pictures = [];
   Object.assign(globalThis, {
-    document: { createElement: () => new Node(), querySelectorAll: () => [], body: {} },
+    document: { createElement: () => new Node(), querySelectorAll: () => shown, body: {} },
     // An element has the colours of the theme once it is on the page.
     getComputedStyle: () => ({ getPropertyValue: () => (box.children.length ? ground : "") }),
     MutationObserver: class {
@@ -87,4 +92,15 @@ test("the tile of a padded image is one crop, whatever a file says of its map", 
   one.draw([{ ...IMAGE, mode: "pad", rows: 730, map: [16_384, 16_384] }]);
   const [[tile]] = box.children[0].children.map(({ children }) => children);
   assert.deepEqual([tile.width, tile.height], [27, 27]);
+});
+
+test("an image that is on its way is drawn once it has come", () => {
+  const image = Object.assign(new EventTarget(), { complete: false, naturalWidth: 0 });
+  const [, one] = strips([{ dataset: { image: IMAGE.name }, querySelector: () => image }]);
+  one.draw([IMAGE]);
+  recolour();
+  assert.deepEqual(pictures, []);
+  Object.assign(image, { complete: true, naturalWidth: 500 });
+  image.dispatchEvent(new Event("load"));
+  assert.deepEqual(pictures, [image]);
 });

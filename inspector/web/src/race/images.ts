@@ -70,14 +70,14 @@ export class ImageStrips {
     private readonly box: HTMLElement,
     private readonly pick: Pick,
   ) {
-    const recolour = new MutationObserver(() => this.paint());
+    const recolour = new MutationObserver(this.paint);
     recolour.observe(document.body, { attributeFilter: ["class"] });
   }
 
   /** Paint in the colours of the theme, which only what is on the page has. */
-  private paint(): void {
+  private readonly paint = (): void => {
     for (const own of this.paints) own();
-  }
+  };
 
   /** Draw the images unless they are there already. */
   draw(images: readonly ImageMessage[]): void {
@@ -100,7 +100,7 @@ export class ImageStrips {
     // A padded image is one crop, whatever a file says of its map.
     const [columns, rows] = image.mode === "pad" ? [SIDE, SIDE] : image.map;
     const size = { columns, rows, scale: 1 };
-    this.paints.push(() => paint(tile, size, picture(image.name)));
+    this.paints.push(() => paint(tile, size, this.picture(image.name)));
     root.addEventListener("toggle", () => {
       if (!root.open || body.childElementCount) return;
       body.append(...this.grids(image, index));
@@ -119,12 +119,22 @@ export class ImageStrips {
     };
     const boxes = gridsOf(image).map((grid) => {
       const figure = make("figure", "ds-strip-grid");
-      const board = new Board(image, index, grid, say, this.pick);
+      const board = new Board(image, index, grid, say, this.pick, () => this.picture(image.name));
       this.paints.push(() => board.paint());
       figure.append(make("figcaption", "", caption(grid)), board.canvas);
       return figure;
     });
     return [...boxes, said];
+  }
+
+  /**
+   * The image as the page shows it beside the prompt; null if it is not there. One that has not come
+   * yet is painted when it has.
+   */
+  private picture(name: string): HTMLImageElement | null {
+    const image = shownImage(name);
+    if (image && !image.complete) image.addEventListener("load", this.paint, { once: true });
+    return image && isDecoded(image) ? image : null;
   }
 }
 
@@ -164,6 +174,7 @@ class Board {
     private readonly grid: Grid,
     private readonly say: Say,
     private readonly pick: Pick,
+    private readonly picture: () => HTMLImageElement | null,
   ) {
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "application");
@@ -213,16 +224,12 @@ class Board {
   paint(): void {
     const { columns, rows, newlines } = this.grid;
     const shown = newlines ? columns - 1 : columns;
-    paint(
-      this.canvas,
-      { columns, rows, scale: CELL, shown, at: this.at },
-      picture(this.image.name),
-    );
+    paint(this.canvas, { columns, rows, scale: CELL, shown, at: this.at }, this.picture());
   }
 }
 
-/** The image as the page shows it beside the prompt; null if it is not there. */
-function picture(name: string): HTMLImageElement | null {
+/** The element of an image beside the prompt; null if there is none. */
+function shownImage(name: string): HTMLImageElement | null {
   const figures = document.querySelectorAll<HTMLElement>("#ds-image-shown [data-image]");
   const own = [...figures].find(({ dataset }) => dataset.image === name);
   return own ? part<HTMLImageElement>(own, "img") : null;
@@ -254,7 +261,7 @@ function paint(canvas: HTMLCanvasElement, of: Painting, image: HTMLImageElement 
   const style = getComputedStyle(canvas);
   context.fillStyle = style.getPropertyValue("--ds-rule") || "#d5dbe3";
   context.fillRect(0, 0, canvas.width, canvas.height);
-  if (image && isDecoded(image)) context.drawImage(image, 0, 0, shown * scale, canvas.height);
+  if (image) context.drawImage(image, 0, 0, shown * scale, canvas.height);
   if (scale < 4) return;
   context.strokeStyle = style.getPropertyValue("--ds-card") || "#ffffff";
   context.globalAlpha = 0.55;
