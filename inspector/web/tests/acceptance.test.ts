@@ -1,21 +1,35 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { makePoints, scatterTitle } from "../src/inspect/acceptance.ts";
+import type { PlotSpec } from "../src/figures/spec.ts";
+import { acceptanceScatter, makePoints, scatterTitle } from "../src/inspect/acceptance.ts";
 import type { Guided } from "../src/inspect/guided.ts";
+import type { Panel } from "../src/inspect/panel.ts";
 import { guiderWords } from "../src/inspect/views/guider.ts";
 import { bytes, floats, ints } from "./inspected.ts";
 
+/** Three drafted tokens, two in the first step. */
+const DRAFTS = {
+  draft_step: ints([3], [0, 0, 1]),
+  draft_position: ints([3], [8, 9, 10]),
+  draft_p_f: floats([3], [0.9, 0.8, 0.7]),
+  draft_p_g: floats([3], [0.6, 0.5, 0.1]),
+  verdict: bytes([3], [0, 1, 1]),
+  every: 1,
+};
+const RULES = { names: ["accepted", "stop"] as const, accepted: ints([2], [2, 0]) };
+
+test("both probabilities are drawn without the map of the verdicts, which is said", () => {
+  const shown: PlotSpec[] = [];
+  const figure = { root: { hidden: true }, show: (spec: PlotSpec) => shown.push(spec) };
+  const panel = { figure: () => figure, parts: () => ({ drafts: DRAFTS }) };
+  const data = { ...RULES, recorded: true } as unknown as Guided;
+  acceptanceScatter(panel as unknown as Panel, data, null);
+  assert.deepEqual([figure.root.hidden, shown.length], [false, 1]);
+  assert.equal(shown[0].words?.(0.9, 0.6), "The verdicts are not read.");
+});
+
 test("an end of text that the fallback committed is no accepted token", () => {
-  const names = ["accepted", "stop"] as const;
-  const drafts = {
-    draft_step: ints([3], [0, 0, 1]),
-    draft_position: ints([3], [8, 9, 10]),
-    draft_p_f: floats([3], [0.9, 0.8, 0.7]),
-    draft_p_g: floats([3], [0.6, 0.5, 0.1]),
-    verdict: bytes([3], [0, 1, 1]),
-    every: 1,
-  };
-  const points = makePoints({ names: [...names], accepted: ints([2], [2, 0]) }, drafts);
+  const points = makePoints(RULES, DRAFTS);
   assert.deepEqual(
     points.map(({ name, rows }) => [name, rows]),
     [

@@ -1,30 +1,81 @@
-/** The logit lens of both lanes while its data is on its way. */
+/** The logit lens while its data is on its way, or if it is missing. */
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { Panel } from "../src/inspect/panel.ts";
+import { lens } from "../src/inspect/views/lens.ts";
 import { drawLensSides } from "../src/inspect/views/lens_sides.ts";
+import { frame, ints } from "./inspected.ts";
 
-Object.assign(globalThis, { document: { createElement: () => ({}) } });
+const none = (): undefined => undefined;
+const key = (): object => ({ dataset: {}, setAttribute: none, addEventListener: none });
+Object.assign(globalThis, { document: { createElement: key } });
 
-test("the keys of another run's probed steps are hidden while those of this run are read", () => {
-  const asked: string[] = [];
+/** The slices of a run that was probed in its first step. */
+const PARTS = { facts: { step: ints([1], [0]), position: ints([1], [2]) }, layers: {}, ids: {} };
+type Part = keyof typeof PARTS;
+
+const SIDES = ["lens-run-a", "lens-run-b"];
+const BOTH = ["lens-lanes", "lens-turns"];
+
+/** A panel without the slices of a part, its probed steps' keys, and the figures that say so. */
+function without(missing: Part): { panel: Panel; keys: { hidden: boolean }; said: Set<string> } {
+  const said = new Set<string>();
   const keys = {
     dataset: {},
     hidden: false,
-    setAttribute: () => undefined,
-    replaceChildren: () => undefined,
+    textContent: "",
+    setAttribute: none,
+    replaceChildren: none,
     querySelectorAll: () => [],
   };
-  const side = {
-    figure: (name: string) => name,
-    parts: (figure: string) => (asked.push(figure), null),
-  };
-  const panel = {
-    cursor: { lane: "a" },
-    inspector: { key: "run", store: { lanes: {} } },
+  const sideOf = (lane: string, end: string): object => ({
+    frame: frame(),
+    cursor: { lane, position: null },
+    choice: () => "best",
+    number: (step: number) => step + 1,
+    figure: (name: string) => name + end,
+    map: () => null,
+    part: () => null,
+    parts: (figures: string | string[], queries: Record<string, { part: Part }>) => {
+      const [[name, { part }]] = Object.entries(queries);
+      if (part !== missing) return { [name]: PARTS[part] };
+      for (const figure of [figures].flat()) said.add(figure);
+      return null;
+    },
+  });
+  const lane = { before: 0, start: { model: "tiny" } };
+  const store = { lanes: { a: lane, b: lane }, summary: null };
+  const panel = Object.assign(sideOf("a", ""), {
+    inspector: { key: "run", store, frames: {} },
+    lane,
+    spot: { step: 0, layer: 0 },
     block: () => keys,
-    of: () => side,
-  } as unknown as Panel;
+    place: none,
+    showFigures: none,
+    bothFigure: (name: string) => name,
+    of: (name: string) => sideOf(name, "-" + name),
+  });
+  return { panel: panel as unknown as Panel, keys, said };
+}
+
+test("the keys of another run's probed steps are hidden while those of this run are read", () => {
+  const { panel, keys } = without("facts");
   drawLensSides(panel);
-  assert.deepEqual([keys.hidden, asked], [true, ["lens-run", "lens-run"]]);
+  assert.equal(keys.hidden, true);
+});
+
+test("every figure of both lanes says what of its data is not there", () => {
+  const found = (["facts", "layers", "ids"] as const).map((missing) => {
+    const { panel, said } = without(missing);
+    drawLensSides(panel);
+    return [...said].sort();
+  });
+  const all = [...BOTH, ...SIDES].sort();
+  assert.deepEqual(found, [all, all, BOTH]);
+});
+
+test("every figure of a lane says that the layers of a probed step are not there", () => {
+  const { panel, said } = without("layers");
+  lens.draw(panel, PARTS.facts);
+  assert.deepEqual([...said], ["lens-run", "lens-exact", "lens-difference", "lens-layers"]);
 });

@@ -1,6 +1,7 @@
 /** The controls of a view, in a document without anything else. */
 import assert from "node:assert/strict";
 import test from "node:test";
+import type { Figure } from "../src/figures/figure.ts";
 import type { Inspector } from "../src/inspect/inspector.ts";
 import { Panel } from "../src/inspect/panel.ts";
 import type { View } from "../src/inspect/view.ts";
@@ -85,6 +86,16 @@ test("the sentences of another run go, also if those of this run wait for data",
     ["3 rows", "3 rows"],
     ["", "3 rows"],
   ]);
+});
+
+test("all figures of some data say that it is on its way, or why it is missing", () => {
+  const said: (string | null)[] = [];
+  const figure = { wait: (reason: string | null) => said.push(reason) } as unknown as Figure;
+  for (const found of [undefined, { missing: "It is gone." }]) {
+    const panel = Object.assign(Object.create(Panel.prototype) as Panel, { slice: () => found });
+    panel.parts<{ all: object }>([figure, figure], { all: { view: "drift" } }, "a");
+  }
+  assert.deepEqual(said, [null, null, "It is gone.", "It is gone."]);
 });
 
 test("a choice of a link is taken as soon as the list has it", () => {

@@ -3,6 +3,10 @@ import test from "node:test";
 import type { Panel } from "../src/inspect/panel.ts";
 import { bothSides } from "../src/inspect/sides.ts";
 import type { Frame } from "../src/inspect/view.ts";
+import {
+  drawSimilarityDifference,
+  type SimilarityPair,
+} from "../src/inspect/views/similarity_sides.ts";
 import { frame } from "./inspected.ts";
 
 /** Whether both lanes are shown beside each other, and the note. */
@@ -30,4 +34,15 @@ test("lanes whose models have other numbers of layers are not compared layer by 
   const [both, note] = sides({ layers: 8 }, { layers: 4 });
   assert.equal(both, false);
   assert.match(note, /different numbers of layers/);
+});
+
+test("the difference of lanes without a compared step in common says so", () => {
+  const said: string[] = [];
+  const root = { classList: { add: () => undefined } };
+  const figure = { root, wait: (why: string) => said.push(why) };
+  const store = { lanes: { a: { before: 0 }, b: { before: 0 } } };
+  const panel = { bothFigure: () => figure, inspector: { store } };
+  const pair = { steps: { a: [0], b: [1] }, maps: {} } as unknown as SimilarityPair;
+  drawSimilarityDifference(panel as unknown as Panel, pair);
+  assert.deepEqual(said, ["No step was compared in both lanes."]);
 });

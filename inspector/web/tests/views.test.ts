@@ -5,6 +5,7 @@ import { candidateList, candidateRow } from "../src/inspect/views/candidates.ts"
 import { probedPredictions, predictions, type ProbedPredictions } from "../src/inspect/probes.ts";
 import { VIEWS } from "../src/inspect/views/index.ts";
 import { timeShares, timeWords, usedTokens } from "../src/inspect/views/guider.ts";
+import { lackWords } from "../src/inspect/views/time.ts";
 import type { Documents } from "../src/inspect/replay_slices/documents.ts";
 import { bytes, cutPart, floats, ints } from "./inspected.ts";
 
@@ -43,8 +44,19 @@ test("the guider's time is a share of the network's and the deciding", () => {
 });
 
 test("a run's times are not said to be missing while they are read", () => {
-  assert.equal(timeWords(null, false), "reading …");
-  assert.match(timeWords(null, true), /show no times$/);
+  assert.equal(timeWords(null), "reading …");
+  assert.equal(timeWords({ missing: "The server did not answer." }), "The server did not answer.");
+});
+
+test("what one lane's times lack is not said of both", () => {
+  const lacks = (a: string, b: string): string =>
+    lackWords([
+      { name: "a", why: a },
+      { name: "b", why: b },
+    ]);
+  assert.deepEqual([lacks("", ""), lacks("Recorded.", "Recorded.")], ["", "Recorded."]);
+  assert.equal(lacks("", "Recorded."), "Lane B: Recorded.");
+  assert.equal(lacks("Foreign.", "Recorded."), "Lane A: Foreign. Lane B: Recorded.");
 });
 
 test("predictions are those of the probed step, with the answer token and both texts", () => {

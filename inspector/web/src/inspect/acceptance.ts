@@ -170,8 +170,11 @@ export function scatterTitle(every: number): string {
   return `Probability of ${which}: by the diffusion model and by the guider`;
 }
 
-/** Both probabilities of each drafted token; hidden if they were not recorded. */
-export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void {
+/**
+ * Both probabilities of each drafted token; hidden if they were not recorded. `rule` is null without
+ * the map of the verdicts.
+ */
+export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule | null): void {
   const figure = panel.figure("guider-scatter");
   figure.root.hidden = !data.recorded;
   if (!data.recorded) return;
@@ -189,7 +192,7 @@ export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule): void 
     words: (x, y) => {
       const row = nearestRow(points, x, y);
       if (row < 0) return "No drafted token has both probabilities.";
-      return rule(steps[row], positions[row]).short();
+      return rule?.(steps[row], positions[row]).short() ?? "The verdicts are not read.";
     },
     pick: (x, y, pin) => {
       const row = nearestRow(points, x, y);

@@ -288,26 +288,27 @@ export class Panel {
   }
 
   /**
-   * The documents of slices that a figure shows; null if one is on its way, or missing, which the
-   * figure says.
+   * The documents of slices that figures show; null if one is on its way, or missing, which the
+   * figures say.
    */
   parts<All extends Record<string, object>>(
-    figure: Figure,
+    figures: Figure | readonly Figure[],
     queries: { readonly [Name in keyof All]: Query },
     lane = this.cursor.lane,
   ): All | null {
+    const wait = (reason: string | null): null => {
+      for (const figure of [figures].flat()) figure.wait(reason);
+      return null;
+    };
     const found: Record<string, object> = {};
     let waits = false;
     for (const [name, query] of Object.entries<Query>(queries)) {
       const slice = this.slice(query, lane);
       if (!slice) waits = true;
-      else if (isMissing(slice)) {
-        figure.wait(slice.missing);
-        return null;
-      } else found[name] = documentOf(slice);
+      else if (isMissing(slice)) return wait(slice.missing);
+      else found[name] = documentOf(slice);
     }
-    if (waits) figure.wait(null);
-    return waits ? null : (found as All);
+    return waits ? wait(null) : (found as All);
   }
 
   /** The cells of a heat map; null if they are on their way, or missing, which the figure says. */

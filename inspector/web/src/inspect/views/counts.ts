@@ -86,11 +86,9 @@ export const counts = viewOf<BudgetRules>({
 function countsOf(panel: Panel, quantity: string, code: number, from: number): CountData | null {
   const rows: Query = { view: "drift", part: "counts", quantity, position_from: from || undefined };
   const queries = { seen: rows, above: { ...rows, code }, done: rowsDone(from) };
-  const found = FIGURES.map((name) =>
-    panel.parts<{ seen: Counted; above: Counted; done: RowsDone }>(panel.figure(name), queries),
-  );
-  const [all] = found;
-  return all && { seen: all.seen.rows, above: all.above.rows, done: all.done.done };
+  const figures = FIGURES.map((name) => panel.figure(name));
+  const found = panel.parts<{ seen: Counted; above: Counted; done: RowsDone }>(figures, queries);
+  return found && { seen: found.seen.rows, above: found.above.rows, done: found.done.done };
 }
 
 const FIGURES = ["counts", "counts-layers", "counts-steps"];

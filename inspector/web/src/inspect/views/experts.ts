@@ -67,9 +67,8 @@ export const experts = viewOf<ExpertFacts>({
 function rowsOf(panel: Panel): ExpertRows | null {
   const from = firstCounted(panel.frame, null, panel.choice("rows") === "answer");
   const query: Query = { view: "experts", part: "counts", position_from: from || undefined };
-  const [found] = ["experts", "experts-by-layer"].map((name) =>
-    panel.parts<{ counts: ExpertRows }>(panel.figure(name), { counts: query }),
-  );
+  const figures = ["experts", "experts-by-layer"].map((name) => panel.figure(name));
+  const found = panel.parts<{ counts: ExpertRows }>(figures, { counts: query });
   return found && found.counts;
 }
 

@@ -26,7 +26,7 @@ import type {
 import { canRecord } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import { knownBefore, Ruling } from "../ruling.ts";
-import { viewOf, type Frame } from "../view.ts";
+import { isMissing, viewOf, type Frame, type Missing } from "../view.ts";
 
 type Look = readonly [colour: Rgb, text: string, glyph: string];
 
@@ -80,13 +80,13 @@ export const guider = viewOf<GuiderData>({
     drawNumbers(panel, data, time);
     acceptanceLengths(panel, data);
     acceptanceBreakEven(panel, data, time);
-    if (rule) acceptanceScatter(panel, data, rule);
+    acceptanceScatter(panel, data, rule);
   },
 });
 
 const VERDICTS = new OwnerCache<CellMap, VerdictMap>();
 
-/** Draw the verdicts; null while they are read. */
+/** Draw the verdicts; null while they are read, or if they are missing. */
 function drawRulings(panel: Panel, about: Guided): Rule | null {
   const { cursor, frame, spot } = panel;
   const wide = frame.positions - frame.prompt;
@@ -343,17 +343,18 @@ function divergenceWords({ about, numbers }: Guided): string {
   return about.shared ? "not recorded" : "the vocabularies differ";
 }
 
-/** The guider's share of the times of a run, null if it has none; `read`: whether that is known. */
-export function timeWords(time: GuiderTimes | null, read: boolean): string {
-  if (!read) return "reading …";
-  if (!time?.guider_ms.shape[0]) return "runs whose layers are recorded show no times";
-  const { whole, prefill } = timeShares(time);
+/** The guider's share of the times of a run, or why they are missing; null while they are read. */
+export function timeWords(found: GuiderTimes | Missing | null): string {
+  if (!found) return "reading …";
+  if (isMissing(found)) return found.missing;
+  const { whole, prefill } = timeShares(found);
   return percent(whole) + " of the run, its prompt alone " + percent(prefill);
 }
 
 function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void {
   const { about, numbers } = data;
-  const read = panel.inspector.given(panel.cursor.lane, "time") !== undefined;
+  const found = panel.inspector.given(panel.cursor.lane, "time");
+  const missing = found && isMissing(found) ? found : null;
   const ranks = [numbers.top1, numbers.top2, numbers.top5].map((part) => percent(part)).join(", ");
   const facts: [string, string][] = [
     ["Fallback rate", percent(numbers.fallback_rate) + " of the drafts"],
@@ -376,7 +377,7 @@ function drawNumbers(panel: Panel, data: Guided, time: GuiderTimes | null): void
       "Guider's share of FLOPs",
       `${percent(numbers.flops_share)} of the run, its prompt alone ${percent(numbers.prefill_share)}`,
     ],
-    ["Guider's share of time", timeWords(time, read)],
+    ["Guider's share of time", timeWords(time ?? missing)],
   ];
   writeFacts(block(panel, "numbers"), facts);
 }

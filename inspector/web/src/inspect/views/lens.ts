@@ -53,7 +53,8 @@ function drawLane(panel: Panel, data: LensData): void {
   const steps = Array.from(data.step.values);
   const probe = nearest(steps, panel.spot.step);
   drawProbedSteps(panel, steps, probe);
-  const scene = sceneOf(panel, data, probe);
+  const figures = ONE.map((name) => panel.figure(name));
+  const scene = sceneOf(panel, data, probe, figures);
   if (!scene) return;
   drawWords(scene);
   for (const pass of PASSES) drawPass(scene, pass);

@@ -1,4 +1,5 @@
 /** A pass of a probed step, as the logit lens shows it. */
+import type { Figure } from "../../figures/figure.ts";
 import type { HeatSpec } from "../../figures/spec.ts";
 import { at } from "../arrays.ts";
 import type { CellMap } from "../cell_map.ts";
@@ -40,8 +41,17 @@ export interface Scene {
   shown: string;
 }
 
-/** The data of a probed step, given by its index; null while the layers are on their way. */
-export function sceneOf(panel: Panel, data: LensData, probe: number): Scene | null {
+/**
+ * The data of a probed step, given by its index; null if its layers are on their way, or missing,
+ * which `figures` say. Those of them in `byToken` also need the best tokens, and say the same of these.
+ */
+export function sceneOf(
+  panel: Panel,
+  data: LensData,
+  probe: number,
+  figures: readonly Figure[],
+  byToken: readonly Figure[] = [],
+): Scene | null {
   const { frame, cursor } = panel;
   const step = data.step.values[probe];
   const places = new Int32Array(frame.positions - frame.prompt).fill(-1);
@@ -49,11 +59,12 @@ export function sceneOf(panel: Panel, data: LensData, probe: number): Scene | nu
     places[position - frame.prompt] = place;
   });
   const near = cursor.position === null ? 0 : (places[cursor.position - frame.prompt] ?? 0);
-  const layers = panel.part<LensLayers>(lensLayers(probe));
-  const ids = panel.part<LensIds>(lensIds(probe, near, frame.layers, data.position.shape[0]));
+  const found = panel.parts<{ layers: LensLayers }>(figures, { layers: lensLayers(probe) });
+  const window = lensIds(probe, near, frame.layers, data.position.shape[0]);
+  const ids = panel.parts<{ ids: LensIds }>(byToken, { ids: window })?.ids ?? null;
   const plan = panel.part<PlanBits>(planOfStep(step));
   const shown = `Step ${panel.number(step)}`;
-  return layers && { panel, data, probe, step, layers, ids, plan, places, shown };
+  return found && { panel, data, probe, step, layers: found.layers, ids, plan, places, shown };
 }
 
 /** The codes of a pass; null if they are on their way. */

@@ -2,6 +2,7 @@
 import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { plural } from "../../base/format.ts";
+import type { Figure } from "../../figures/figure.ts";
 import { LANES } from "../../race/messages.ts";
 import { overLayers, placesOf, shortened } from "../axes.ts";
 import { LENS, tokenText, type LensData } from "../lens.ts";
@@ -43,7 +44,8 @@ interface Sides {
 
 /** Draw the run's own pass of both lanes, and where and from which layer on their tokens differ. */
 export function drawLensSides(panel: Panel): void {
-  const [one, other] = LANES.map((lane) => lensOf(panel.of(lane)));
+  const both = ["lens-lanes", "lens-turns"].map((name) => panel.bothFigure(name));
+  const [one, other] = LANES.map((lane) => lensOf(panel.of(lane), both));
   if (!one || !other) return drawProbedSteps(panel, [], 0); // not those of another run
   const { lanes } = panel.inspector.store;
   const common = commonSteps(
@@ -54,15 +56,18 @@ export function drawLensSides(panel: Panel): void {
   for (const name of ["sum", "turns"]) panel.block(name, "p", "ds-wide").hidden = Boolean(problem);
   if (problem) {
     drawProbedSteps(panel, [], 0);
-    for (const name of ["lens-lanes", "lens-turns"]) panel.bothFigure(name).wait(problem);
-    for (const lane of LANES) panel.of(lane).figure("lens-run").wait(problem);
+    for (const lane of LANES)
+      for (const figure of figuresOf(panel.of(lane), both)) figure.wait(problem);
     return;
   }
   const own = common.map(({ step }) => step - panel.lane.before);
   const chosen = nearest(own, panel.spot.step);
   drawProbedSteps(panel, own, chosen);
   const step = common[chosen];
-  const [a, b] = [sceneOf(panel.of("a"), one, step.a), sceneOf(panel.of("b"), other, step.b)];
+  const [a, b] = LANES.map((lane) => {
+    const [side, data] = [panel.of(lane), lane === "a" ? one : other];
+    return sceneOf(side, data, step[lane], figuresOf(side, both), both);
+  });
   for (const scene of [a, b]) if (scene) drawPass(scene, "run");
   if (!a?.ids || !b?.ids) return;
   const pair = { a: { ids: a.ids, places: a.places }, b: { ids: b.ids, places: b.places } };
@@ -74,9 +79,14 @@ export function drawLensSides(panel: Panel): void {
   drawTurns(sides);
 }
 
-/** The probed steps of a lane; null if they are on their way, or missing, which its figure says. */
-function lensOf(side: Panel): LensData | null {
-  const found = side.parts<{ lens: LensData }>(side.figure("lens-run"), { lens: LENS });
+/** The figure of a lane, and those of both lanes. */
+function figuresOf(side: Panel, both: readonly Figure[]): Figure[] {
+  return [side.figure("lens-run"), ...both];
+}
+
+/** The probed steps of a lane; null if they are on their way, or missing, which its figures say. */
+function lensOf(side: Panel, both: readonly Figure[]): LensData | null {
+  const found = side.parts<{ lens: LensData }>(figuresOf(side, both), { lens: LENS });
   return found && found.lens;
 }
 
@@ -129,11 +139,12 @@ function textsAt(
 function drawLanes(sides: Sides): void {
   const { panel, a, b, pair, turned, stepNumber } = sides;
   const shared = sharedLooks(panel.cursor.lane === "a" ? a : b);
+  const windows = LANES.map((lane) => pair[lane].ids.token_from); // the cursor may move them
   panel.bothFigure("lens-lanes").show({
     ...shared,
     x: shortened(shared.x, sharedTokens(pair)),
     title: `Step ${stepNumber}: where B's token differs from A's, layer by answer token`,
-    key: ["lens-lanes", panel.inspector.key, a.probe, b.probe].join(),
+    key: [panel.inspector.key, a.probe, b.probe, ...windows].join(),
     value: (x, layer) => {
       const found = tokensOf(pair, layer, x);
       return found && (found[0] === found[1] ? SAME : OTHER);

@@ -36,6 +36,9 @@ export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): vo
     { steps: pair.steps.a, before: lanes.a.before },
     { steps: pair.steps.b, before: lanes.b.before },
   );
+  const figure = panel.bothFigure("similarity-steps-difference");
+  figure.root.classList.add("ds-tall");
+  if (!steps.length) return figure.wait("No step was compared in both lanes.");
   const tick = (i: number): string => String(steps[i].step + 1);
   const axis = { name: "step", count: steps.length, tick };
   const drifts = (x: number, y: number): [number, number] => [
@@ -50,9 +53,6 @@ export function drawSimilarityDifference(panel: Panel, pair: SimilarityPair): vo
     steps.findLastIndex(({ step }) => step <= here),
     0,
   );
-  const figure = panel.bothFigure("similarity-steps-difference");
-  figure.root.hidden = !steps.length;
-  figure.root.classList.add("ds-tall");
   figure.show({
     ...(linear ? COSINE_LOOKS : RATIO_LOOKS),
     title: `${pair.what}, B compared with A: each step compared with each step`,

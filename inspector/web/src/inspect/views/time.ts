@@ -67,14 +67,20 @@ function laneCosts(panel: Panel): LaneCosts[] {
   });
 }
 
-/** Why the times of a lane are not there; empty if all are. */
-function lackOf(panel: Panel): string {
-  for (const { name } of panel.inspector.store.started) {
-    const found = panel.inspector.given(name, "time");
-    if (!found) return READING;
-    if (isMissing(found) && found.missing) return found.missing;
-  }
-  return "";
+/** Why the times of lanes are not there; empty if all are. */
+function lackOf({ inspector }: Panel): string {
+  const lacks = inspector.store.started.map(({ name }) => {
+    const found = inspector.given(name, "time");
+    return { name, why: found ? (isMissing(found) ? found.missing : "") : READING };
+  });
+  return lackWords(lacks);
+}
+
+/** Why the times of lanes are not there; the lanes are named unless it is the same in all of them. */
+export function lackWords(lacks: readonly { name: LaneName; why: string }[]): string {
+  if (new Set(lacks.map(({ why }) => why)).size < 2) return lacks.at(0)?.why ?? "";
+  const some = lacks.filter(({ why }) => why);
+  return some.map(({ name, why }) => `Lane ${name.toUpperCase()}: ${why}`).join(" ");
 }
 
 /** The step of a lane next to a place on the axis of all steps. */
