@@ -170,17 +170,6 @@ test("a refusal is given as it is; a request that failed is repeated after a whi
   assert.equal(asked.length, 3);
 });
 
-test("a slice can be waited for, whatever is drawn meanwhile", async () => {
-  const { slices, asked } = store();
-  const coming = slices.load("a", ask(1));
-  slices.begin();
-  slices.end();
-  slices.supersede();
-  const slice = sliceOf();
-  asked[0].give(slice);
-  assert.equal(await coming, slice);
-});
-
 test("a message has a header and arrays at their offsets", () => {
   const header = JSON.stringify({
     arrays: [

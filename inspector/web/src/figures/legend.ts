@@ -105,7 +105,7 @@ function drawSeriesSwatch(sheet: Sheet, series: Series): void {
   if (series.mark === "cross") {
     const d = `M${x - 4} ${y - 4}l8 8m0 -8l-8 8`;
     add(sheet.node, "path", { d, stroke: colour, "stroke-width": 2 });
-  } else if (series.mark === "dot" || series.kind === "points") {
+  } else if (series.kind === "points") {
     add(sheet.node, "circle", { cx: x, cy: y, r: 4, fill: colour });
   } else if (series.kind === "bars") {
     add(sheet.node, "rect", { x: 3, y: 2, width: 18, height: 10, fill: colour });

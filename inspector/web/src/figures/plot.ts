@@ -32,10 +32,6 @@ export function drawPlot(sheet: Sheet, spec: PlotSpec, box: Box): void {
   drawAxis(sheet, { side: "y", scale: y, ticks: plotTicks(spec.y, high, "y"), grid: true }, box);
   drawAxisNames(sheet, spec.x.name, spec.y.name, true, box);
   const inside = clipped(sheet, box);
-  for (const { from, to, colour } of spec.bands ?? []) {
-    const band = { x: x(from), y: box.top, width: x(to) - x(from), height: high };
-    add(inside.node, "rect", { ...band, fill: sheet.shade(colour), opacity: 0.16 });
-  }
   for (const series of spec.series) {
     if (series.kind === "points") drawPoints(sheet, series, place);
     else drawSeries(inside, series, place);

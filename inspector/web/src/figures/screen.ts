@@ -80,13 +80,13 @@ export class PlotScreen {
     if (!holder || !this.svg.isConnected) return null;
     const shown = shownIn(holder, spec);
     const { box, inks, width, height } = shown;
-    const { x, y, series, bands, rules, labels } = spec;
+    const { x, y, series, rules, labels } = spec;
     const ticks = [
       plotTicks(x, box.right - box.left, "x"),
       plotTicks(y, box.bottom - box.top, "y"),
     ];
     const values = series.map((one) => ({ ...one, xs: stampOf(one.xs), ys: stampOf(one.ys) }));
-    const stamp = JSON.stringify([x, y, values, bands, rules, labels, ticks, shown]);
+    const stamp = JSON.stringify([x, y, values, rules, labels, ticks, shown]);
     if (stamp !== this.stamp) {
       this.stamp = stamp;
       sizeSvg(this.svg, width, height);

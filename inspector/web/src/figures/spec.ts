@@ -172,7 +172,7 @@ export interface Series {
   size?: number;
   /** Opacity; 1 by default. */
   alpha?: number;
-  mark?: "cross" | "dot";
+  mark?: "cross";
   /** The lower end of each bar; 0 by default. */
   base?: readonly number[];
   /** The right end of each bar, which then starts at its x. */
@@ -205,7 +205,6 @@ export interface PlotSpec extends BaseSpec {
   x: PlotAxis;
   y: PlotAxis;
   series: readonly Series[];
-  bands?: readonly { from: number; to: number; colour: string }[];
   rules?: readonly Rule[];
   labels?: readonly Label[];
   /** The x of the cursor. */

@@ -16,10 +16,10 @@ const VERDICT_POINTS: readonly {
   name: string;
   verdicts: readonly Verdict[];
   colour: string;
-  mark: "dot" | "cross";
+  mark?: "cross";
 }[] = [
-  { name: "accepted", verdicts: ["accepted", "stop"], colour: GREEN, mark: "dot" },
-  { name: "agreed, after the mismatch", verdicts: ["agreed"], colour: "#56b4e9", mark: "dot" },
+  { name: "accepted", verdicts: ["accepted", "stop"], colour: GREEN },
+  { name: "agreed, after the mismatch", verdicts: ["agreed"], colour: "#56b4e9" },
   {
     name: "not agreed",
     verdicts: ["mismatch", "refused", "fallback"],

@@ -10,8 +10,6 @@ interface Entry {
   found?: Slice | Missing;
   /** Aborts the request that is under way. */
   abort?: AbortController;
-  /** Ends the wait of `load`. */
-  waiting: ((found: Slice | Missing) => void)[];
   /** The drawing that asked for it last; 0 if it was only asked for ahead of time. */
   drawing: number;
   /** When a failed request may be repeated, in milliseconds. */
@@ -76,16 +74,10 @@ export class Slices {
 
   /** Read from another run, or another version of it: all that was asked for is forgotten. */
   reset(run: string, version: string): void {
-    for (const entry of this.entries.values()) this.drop(entry);
+    for (const { abort } of this.entries.values()) abort?.abort();
     this.entries = new Map();
     this.data = { run, version };
     this.held = 0;
-  }
-
-  private drop(entry: Entry): void {
-    entry.abort?.abort();
-    for (const give of entry.waiting) give({ missing: "The run has changed." });
-    entry.waiting = [];
   }
 
   /** A slice, or why there is none; undefined while it is on its way. */
@@ -110,20 +102,11 @@ export class Slices {
     this.send();
   }
 
-  /** A slice, whatever is drawn in the meantime. */
-  async load(lane: LaneName, query: Query): Promise<Slice | Missing> {
-    const entry = this.entryOf(lane, query);
-    if (entry.found) return entry.found;
-    const coming = new Promise<Slice | Missing>((give) => entry.waiting.push(give));
-    this.send();
-    return coming;
-  }
-
   private entryOf(lane: LaneName, query: Query): Entry {
     const key = JSON.stringify([lane, parametersOf(query)]);
     let entry = this.entries.get(key);
     if (entry?.again !== undefined && this.now() >= entry.again) entry = undefined;
-    entry ??= { lane, query, waiting: [], drawing: 0 };
+    entry ??= { lane, query, drawing: 0 };
     this.entries.delete(key); // the entries are in the order of their use
     this.entries.set(key, entry);
     return entry;
@@ -142,14 +125,14 @@ export class Slices {
     for (const [key, entry] of this.entries) {
       const sent = entry.found ?? entry.abort;
       const wanted = entry.drawing === this.drawing || entry.drawing === 0;
-      if (!sent && !wanted && !entry.waiting.length) this.entries.delete(key);
+      if (!sent && !wanted) this.entries.delete(key);
     }
   }
 
   /** Abort the requests that the last drawing did not repeat: another view is open. */
   supersede(): void {
     for (const [key, entry] of this.entries) {
-      if (entry.found || entry.waiting.length || entry.drawing === this.drawing) continue;
+      if (entry.found || entry.drawing === this.drawing) continue;
       entry.abort?.abort();
       this.entries.delete(key);
     }
@@ -166,7 +149,7 @@ export class Slices {
   /** The wish that came last; one that was asked for ahead of time only if there is no other. */
   private next(): Entry | undefined {
     const open = [...this.entries.values()].filter((entry) => !entry.found && !entry.abort);
-    return open.findLast((entry) => entry.drawing || entry.waiting.length) ?? open.at(-1);
+    return open.findLast((entry) => entry.drawing) ?? open.at(-1);
   }
 
   private async ask(entry: Entry): Promise<void> {
@@ -190,8 +173,6 @@ export class Slices {
     entry.found = found;
     entry.abort = undefined;
     if (!isMissing(found)) this.held += sizeOf(found);
-    for (const give of entry.waiting) give(found);
-    entry.waiting = [];
     this.shrink(entry);
     this.onCome();
   }
