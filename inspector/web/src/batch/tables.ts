@@ -51,7 +51,9 @@ export function settingRows(settings: readonly Setting[]): CsvCell[][] {
     "forwards", "text_forwards", "recomputed", "ms", "speed_up", "text_speed_up", "tokens_per_s",
   ] as const; // prettier-ignore
   const head = [...names, "agreement_low", "agreement_high"];
-  const rows = settings.map((row) => [...names.map((name) => row[name]), ...(intervalOf(row) ?? [])]);
+  const rows = settings.map((row) => {
+    return [...names.map((name) => row[name]), ...(intervalOf(row) ?? [])];
+  });
   return [head, ...rows];
 }
 

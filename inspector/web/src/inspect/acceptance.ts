@@ -171,8 +171,8 @@ export function scatterTitle(every: number): string {
 }
 
 /**
- * Both probabilities of each drafted token; hidden if they were not recorded. `rule` is null without
- * the map of the verdicts.
+ * Both probabilities of each drafted token; hidden if they were not recorded. `rule` is null while
+ * there is no map of the verdicts.
  */
 export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule | null): void {
   const figure = panel.figure("guider-scatter");

@@ -128,8 +128,8 @@ export class ImageStrips {
   }
 
   /**
-   * The image as the page shows it beside the prompt; null if it is not there. One that has not come
-   * yet is painted when it has.
+   * The image as the page shows it beside the prompt; null if it is not there. One that has not
+   * come yet is painted when it has.
    */
   private picture(name: string): HTMLImageElement | null {
     const image = shownImage(name);

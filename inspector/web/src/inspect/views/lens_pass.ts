@@ -43,7 +43,7 @@ export interface Scene {
 
 /**
  * The data of a probed step, given by its index; null if its layers are on their way, or missing,
- * which `figures` say. Those of them in `byToken` also need the best tokens, and say the same of these.
+ * which `figures` say. Those of `byToken` also need the best tokens, and say the same of these.
  */
 export function sceneOf(
   panel: Panel,

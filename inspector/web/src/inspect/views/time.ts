@@ -76,7 +76,7 @@ function lackOf({ inspector }: Panel): string {
   return lackWords(lacks);
 }
 
-/** Why the times of lanes are not there; the lanes are named unless it is the same in all of them. */
+/** The reasons of the lanes in one text, which names the lanes unless all have the same one. */
 export function lackWords(lacks: readonly { name: LaneName; why: string }[]): string {
   if (new Set(lacks.map(({ why }) => why)).size < 2) return lacks.at(0)?.why ?? "";
   const some = lacks.filter(({ why }) => why);
