@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from engine.config.spec import RaceSpec, RunSpec
@@ -65,6 +65,9 @@ class Session(Protocol):
 
         Raises ValueError, which names the field and how to correct it.
         """
+
+    def check_race(self, race: RaceSpec, plans: Sequence[Mapping[str, Any]]) -> None:
+        """Raise ValueError if the models of both lanes, with these plans, do not fit together."""
 
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
         """Work, memory and predicted time of a spec on another model and device.

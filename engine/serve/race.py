@@ -1,4 +1,4 @@
-"""Race: lanes that share the models' lock and take turns step by step."""
+"""Race: lanes are loaded, share the models' lock and take turns step by step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
+from engine.config.spec import RunSpec
 from engine.core.control import MAX_PAUSE, Control, StoppedError
 from engine.core.events import Event, RunFinished, Waiting
+from engine.core.progress import with_progress
+from engine.generate.branch import BranchPoint
 from engine.serve.fair_queue import FairQueue, RunLock
-from engine.serve.lane import AnyLane
+from engine.serve.lane import AnyLane, make_lane
+from engine.serve.loaded_model import LoadedModel
+from engine.serve.model_pool import ModelPool
+from engine.vision import run_images
 
 T = TypeVar("T")
 HEARTBEAT = 0.2  # seconds between Waiting events
@@ -64,6 +70,35 @@ def tagged(name: str, events: Generator[Waiting, None, T]) -> Generator[tuple[st
             yield name, next(events)
         except StopIteration as end:
             return end.value
+
+
+def load_lanes(
+    models: ModelPool,
+    specs: Mapping[str, RunSpec],
+    points: Mapping[str, BranchPoint | None],
+    pictures: run_images.Pictures,
+    control: Control,
+) -> Generator[tuple[str, Event], None, dict[str, AnyLane] | None]:
+    """Load the models of the specs and warm up a lane of each; None if the run is stopped."""
+    lanes: dict[str, AnyLane] = {}
+    encoded: run_images.Encoded = {}  # lanes of the same model share the rows of an image
+    for name, spec in specs.items():
+        tokens = len(models.prompt(spec) or ())
+        loading = models.load_with_progress(spec, tokens)
+        model = yield from tagged(name, with_progress(loading, "loading", spec.model, control))
+        if model is None:
+            return None
+        prompt = models.run_prompt(spec)
+        vision = model.vision if isinstance(model, LoadedModel) else None
+        placed = () if prompt is None else prompt.images
+        encoding = run_images.encode_images(vision, placed, pictures, encoded)
+        images = yield from tagged(name, with_progress(encoding, "images", "", control))
+        if images is None:
+            return None
+        lanes[name] = make_lane(model, spec, points[name], images)
+        yield name, Waiting("warmup", what=spec.model)
+        lanes[name].warm_up()
+    return lanes
 
 
 def run_lanes(

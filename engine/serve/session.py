@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from engine import catalog
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.device import free_memory, is_out_of_memory
-from engine.core.events import Event, RunFinished, Waiting
+from engine.core.events import Event, RunFinished
 from engine.core.progress import run_to_end, with_progress
 from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.gpu_time import RESERVE, GpuSpec, run_seconds, start_seconds
@@ -28,13 +28,12 @@ from engine.models.loading.hub import Hub
 from engine.serve import environment
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
-from engine.serve.lane import AnyLane, make_lane
 from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
-from engine.serve.loaded_model import LoadedModel, check_context, digests_of
+from engine.serve.loaded_model import check_context, digests_of
 from engine.serve.memory_budget import MemoryBudget, device_titles, present_devices
 from engine.serve.model_pool import ModelPool
 from engine.serve.out_of_memory import check_race, out_of_memory_message
-from engine.serve.race import run_lanes, tagged, wait_for_lock, without_runs
+from engine.serve.race import load_lanes, run_lanes, wait_for_lock, without_runs
 from engine.tiny import suite
 from engine.trace.file_format import MAX_BYTES
 from engine.trace.trace import Trace
@@ -151,6 +150,13 @@ class Session:
             "end_of_text": spec.eos, "attention": "" if info is None else info.attention,
             "dtype": spec.dtype, "dtype_reason": number_format.reason,
         }  # fmt: skip
+
+    def check_race(self, race: RaceSpec, plans: Sequence[Mapping[str, Any]]) -> None:
+        """Raise InsufficientMemoryError if the lanes' models fit one by one, but not together.
+
+        `plans` are those of both lanes (see `plan`).
+        """
+        check_race((race.a, race.b), plans, self._models)
 
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
         """FLOPs, memory and time of a run with these settings on another model; nothing is run.
@@ -319,8 +325,7 @@ class Session:
         parents: Mapping[str, Trace],
         pictures: run_images.Pictures,
     ) -> Iterator[tuple[str, Event]]:
-        plans = [self.plan(spec) for spec in specs.values()]
-        check_race(list(specs.values()), plans, self._models)
+        plans = self._checked(specs)
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for spec in specs.values():
             run_images.check_given(spec, pictures)
@@ -345,6 +350,12 @@ class Session:
         for name in running:
             yield name, RunFinished(reason, EMPTY_CANVAS, message=failure)
 
+    def _checked(self, specs: Mapping[str, RunSpec]) -> list[dict[str, Any]]:
+        """The plans of specs that run together. Raises ValueError if they cannot."""
+        plans = [self.plan(spec) for spec in specs.values()]
+        check_race(list(specs.values()), plans, self._models)
+        return plans
+
     def _point(self, spec: RunSpec, parents: Mapping[str, Trace]) -> BranchPoint | None:
         """The branch point of a checked spec; None while its model is not on disk."""
         prompt = self._models.prompt(spec)
@@ -353,45 +364,31 @@ class Session:
     def _events(
         self,
         specs: Mapping[str, RunSpec],
-        points: dict[str, BranchPoint | None],
+        points: Mapping[str, BranchPoint | None],
         parents: Mapping[str, Trace],
         lock: RunLock,
         control: Control,
         pictures: run_images.Pictures,
     ) -> Generator[tuple[str, Event], None, None]:
-        lanes: dict[str, AnyLane] = {}
-        encoded: run_images.Encoded = {}  # lanes of the same model share the rows of an image
+        missing = any(self._models.run_fetch_bytes(spec) != 0 for spec in specs.values())
         for name, spec in specs.items():  # without the lock: other runs continue
             fetching = self._models.fetch(self._models.formats.known(spec))
             for waiting in with_progress(fetching, "fetching", spec.model, control):
                 yield name, waiting
             if control.state == "stopped":
                 return
-            if points[name] is None and (spec.start is not None or spec.record != "off"):
-                self.plan(spec)  # now that the prompt's tokens are known
-                points[name] = self._point(spec, parents)
+        if missing:  # the sizes and the prompt's tokens are known now
+            self._checked(specs)
+            points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for waiting in wait_for_lock(lock, control):
             yield next(iter(specs)), waiting
         if control.state == "stopped":  # the lock is not held then
             return
         specs = {name: self._models.formats.measured(spec) for name, spec in specs.items()}
         self._models.in_use.add(lock, control, list(specs.values()))
-        for name, spec in specs.items():
-            tokens = len(self._models.prompt(spec) or ())
-            loading = self._models.load_with_progress(spec, tokens)
-            model = yield from tagged(name, with_progress(loading, "loading", spec.model, control))
-            if model is None:
-                return
-            prompt = self._models.run_prompt(spec)
-            vision = model.vision if isinstance(model, LoadedModel) else None
-            placed = () if prompt is None else prompt.images
-            encoding = run_images.encode_images(vision, placed, pictures, encoded)
-            images = yield from tagged(name, with_progress(encoding, "images", "", control))
-            if images is None:
-                return
-            lanes[name] = make_lane(model, spec, points[name], images)
-            yield name, Waiting("warmup", what=spec.model)
-            lanes[name].warm_up()
+        lanes = yield from load_lanes(self._models, specs, points, pictures, control)
+        if lanes is None:
+            return
         for name, lane in lanes.items():
             start = specs[name].start
             before = parents[start.trace].steps_before + start.step if start else 0

@@ -16,6 +16,7 @@ from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import MAX_HZ, RUNS, Handlers, error_text, visitor_id
 from inspector.handlers.view_service import ViewService
 from inspector.page_data import compare, messages, tokens
+from inspector.page_data.plan import race_plans
 from inspector.run_store import RaceRecord
 from inspector.server.abandoned_calls import check_stream_is_read
 from inspector.server.throttle import coalesce
@@ -50,8 +51,7 @@ class Endpoints:
         """
         try:
             spec = self._race(race)
-            resolved = self._session.resolve(spec)
-            plans = {"a": self._session.plan(resolved.a), "b": self._session.plan(resolved.b)}
+            plans = race_plans(self._session, spec)
         except Exception as error:
             raise refused(error) from None
         return {"race": spec.to_dict(), "query": spec.to_query(), "plans": plans}
@@ -90,8 +90,7 @@ class Endpoints:
         """
         try:
             spec = self._race(race)
-            self._session.plan(spec.a)
-            self._session.plan(spec.b)
+            race_plans(self._session, spec)
             images = self._handlers.images.given(visitor_id(request), [spec.a, spec.b])
         except Exception as error:
             raise refused(error) from None

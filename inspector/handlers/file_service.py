@@ -19,6 +19,7 @@ from inspector.files import export
 from inspector.files.run_card import race_of_file
 from inspector.handlers.page_handlers import BUTTONS, Handlers, error_text, visitor_id
 from inspector.page_data import compare, links, messages
+from inspector.page_data.plan import race_plans
 from inspector.run_store import RaceRecord
 from inspector.server.upload_folder import EXPORTS
 
@@ -144,8 +145,7 @@ class FileService:
             race = race_of_file(paths) if paths else None
             if race is not None:
                 race = session.resolve(race)
-                session.plan(race.a)
-                session.plan(race.b)
+                race_plans(session, race)
         except Exception as error:
             text = f"The race of this card cannot run. {error_text(error)}"
             yield self._handlers.refusal(request, text)

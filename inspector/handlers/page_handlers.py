@@ -316,31 +316,15 @@ class Handlers:
         return messages.whole(record, self.form.catalog.title)
 
     def _plans(self, race: RaceSpec) -> dict[str, Any]:
-        """The plans of both lanes in words.
-
-        Raises ValueError if a plan is refused; the message names the lane if only one is.
-        """
-        rows, plans, faults = [], [], {}
-        try:
-            shown = self.session.resolve(race)
-        except ValueError:
-            shown = race  # the plan of the faulty lane raises the same error
-        for lane, spec in (("a", shown.a), ("b", shown.b)):
-            try:
-                plans.append(self.session.plan(spec))
-                rows.append(self._plan_row(lane, spec, plans[-1]))
-            except ValueError as error:
-                faults[lane] = str(error)
-        if len(set(faults.values())) == 1 and len(faults) == 2:
-            raise ValueError(faults["a"])
-        if faults:
-            lane, fault = next(iter(faults.items()))
-            raise ValueError(f"Lane {lane.upper()}, {fault}")
+        """The plans of both lanes in words. Raises ValueError as `plan.race_plans`."""
+        plans = list(plan.race_plans(self.session, race).values())
+        specs = (race.a, race.b)
+        rows = [self._plan_row(*one) for one in zip(LANES, specs, plans, strict=True)]
         text, before = tokens.question(race.a.prompt)
         known = self.known_problems.get(race.a.prompt)
         if known:
             rows[0]["context"] += plan.worked_answer(known.answer_tokens, race.a)
-        memory, ends = plan.memory(plans), plan.end_of_text(plans)
+        memory, ends = plan.memory(plans, plan.share_model(*specs)), plan.end_of_text(plans)
         return {
             "lanes": rows, "memory": memory, "ends": ends, "question": text, "before": before,
             "estimates": self.form.catalog.estimates,

@@ -26,6 +26,7 @@ from inspector.handlers.page_handlers import (
 )
 from inspector.page_data import compare, foreign, messages
 from inspector.page_data.messages import to_json
+from inspector.page_data.plan import race_plans
 from inspector.protocol import LANES, Control
 from inspector.run_store import RaceRecord
 from inspector.server.throttle import coalesce
@@ -137,11 +138,13 @@ class ViewService:
         seconds = sum(total_ms(trace) for trace in record.started().values()) / 1_000
         if not seconds * RECORDING_FACTOR < SHORT_SECONDS:
             return False
+        session = self._handlers.session
         try:
-            plans = [
-                self._handlers.session.plan(spec)
-                for spec in recording_specs(record, "layers", ()).values()
-            ]
+            specs = recording_specs(record, "layers", ())
+            if len(specs) == len(LANES):
+                plans = list(race_plans(session, RaceSpec(**specs)).values())
+            else:
+                plans = [session.plan(spec) for spec in specs.values()]
         except ValueError:
             return False
         return not any(plan.get("gpu_seconds") for plan in plans)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from engine.config.answers import fitting_length
 from engine.config.blocks import BlockGrid
-from engine.config.spec import RunSpec
+from engine.config.spec import RaceSpec, RunSpec
 from inspector.page_data.sizes import counted, size
+from inspector.protocol import LANES, Lane, Session
 
 # What a run does at the end of its text, by rule.
 END_OF_TEXT = {
@@ -18,6 +20,29 @@ END_OF_TEXT = {
 }
 UNCONDITIONAL = ", and at most as many again for guidance"
 AFTER_BLOCK = "decoding stops after the block in which the text ends"  # official, block-causal
+
+
+def race_plans(session: Session, race: RaceSpec) -> dict[Lane, dict[str, Any]]:
+    """The plans of both lanes, by lane (Session.plan).
+
+    Raises ValueError if a plan is refused, naming the lane if only one is, or if the models of both
+    lanes do not fit together.
+    """
+    plans, faults = {}, {}
+    with suppress(ValueError):  # the plan of the faulty lane raises the same error
+        race = session.resolve(race)
+    for lane, spec in zip(LANES, (race.a, race.b), strict=True):
+        try:
+            plans[lane] = session.plan(spec)
+        except ValueError as error:
+            faults[lane] = str(error)
+    if len(faults) == len(LANES) and len(set(faults.values())) == 1:
+        raise ValueError(faults["a"])
+    if faults:
+        lane, fault = next(iter(faults.items()))
+        raise ValueError(f"Lane {lane.upper()}, {fault}")
+    session.check_race(race, list(plans.values()))
+    return plans
 
 
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
@@ -95,26 +120,41 @@ def _ending(plan: Mapping[str, Any]) -> str:
     return END_OF_TEXT[rule]
 
 
-def memory(plans: Iterable[Mapping[str, Any]]) -> str:
-    """Memory of the weights (once) and of both runs, downloads needed, and size of a recording.
+def share_model(a: RunSpec, b: RunSpec) -> bool:
+    """Whether the same model decodes both lanes of a race."""
+    names = [
+        spec.knobs.get("autoregressive.model") if spec.unmasker == "autoregressive" else spec.model
+        for spec in (a, b)
+    ]
+    return names[0] == names[1]
 
-    A number format that `auto` chose precedes them. If a recording would be refused, the reason
+
+def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
+    """Memory of the weights and of both runs, downloads needed, and size of a recording.
+
+    `shared` tells whether one model decodes both lanes, so that its weights are counted once. A
+    number format that `auto` chose precedes them. If a recording would be refused, the reason
     follows.
     """
-    rows = list(plans)
-    weights, free, fetched = (rows[0][f"{name}_bytes"] for name in ("weights", "free", "fetch"))
+    known = [row for row in rows if row["weights_bytes"] is not None]
     parts = [
         f"number format {row['dtype']} ({row['dtype_reason']})"
         for row in rows
         if row.get("dtype_reason")
     ][:1]
-    if weights is not None:
-        runs = sum(row["memory_bytes"] - row["weights_bytes"] for row in rows)
-        guider = sum(row.get("guider_bytes") or 0 for row in rows)
+    if known:
+        weights = sum(row["weights_bytes"] for row in (known[:1] if shared else known))
+        runs = sum(row["memory_bytes"] - row["weights_bytes"] for row in known)
+        guider = sum(row.get("guider_bytes") or 0 for row in known)
         of = f" ({size(guider)} of it the guider)" if guider else ""
+        free = max(row["free_bytes"] for row in known)
         parts.append(f"weights {size(weights)} + runs {size(runs)}{of} of {size(free)} free")
-    if fetched != 0:
-        parts.append(f"{size(fetched) if fetched else 'the model'} to download first")
+    fetches = [row["fetch_bytes"] for row in rows]
+    if None in fetches:
+        parts.append("the model to download first")
+    elif any(fetches):  # of a shared model: a lane with a guider downloads that too
+        fetched = max(fetches) if shared else sum(fetches)
+        parts.append(f"{size(fetched)} to download first")
     if any(row.get("guider_bytes", 0) is None for row in rows):
         parts.append("the guider to download first")
     asked = sum(row.get("gpu_seconds", 0) for row in rows)

@@ -178,7 +178,7 @@ def test_a_race_that_may_take_long_is_not_recorded(handlers, finished, request_o
 def test_a_recording_that_a_limit_or_a_quota_stands_against_is_not_begun(
     handlers, finished, request_of, monkeypatch
 ):
-    asked = []
+    asked, plan = [], handlers.session.plan
 
     def refuse(spec):
         asked.append(spec.record)
@@ -186,9 +186,23 @@ def test_a_recording_that_a_limit_or_a_quota_stands_against_is_not_begun(
 
     monkeypatch.setattr(handlers.session, "plan", refuse)
     assert said(handlers, request_of) == []
-    monkeypatch.setattr(handlers.session, "plan", lambda spec: {"gpu_seconds": 20})
+    finished.record_next = True
+    monkeypatch.setattr(handlers.session, "plan", lambda spec: plan(spec) | {"gpu_seconds": 20})
     assert said(handlers, request_of) == []
-    assert asked == ["layers"]
+    assert asked == ["layers", "layers"]
+
+
+def test_a_recording_whose_models_do_not_fit_together_is_not_begun(
+    handlers, finished, request_of, monkeypatch
+):
+    """It needs more memory than the race, which fitted."""
+
+    def refuse(race, plans):
+        assert (race.a.record, race.b.record) == ("layers", "layers")
+        raise ValueError("model: too large together")
+
+    monkeypatch.setattr(handlers.session, "check_race", refuse)
+    assert said(handlers, request_of) == []
 
 
 def test_a_recording_beyond_the_share_of_the_address_is_left_out_in_silence(

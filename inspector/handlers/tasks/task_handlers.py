@@ -15,6 +15,7 @@ from engine.config.spec import RaceSpec
 from inspector.handlers.page_handlers import MAX_HZ, Handlers, error_text, visitor_id
 from inspector.handlers.tasks.prompt_sources import Count, PromptSources
 from inspector.page_data.messages import to_json
+from inspector.page_data.plan import race_plans
 from inspector.protocol import Task, Tasks
 from inspector.run_store import LiveRuns
 from inspector.server.throttle import coalesce
@@ -108,8 +109,7 @@ class TaskHandlers(ABC, Generic[T]):
         """Run the race of a click, plain decoding in lane A."""
         try:
             race, answer = self._asked_race(event)
-            for spec in (race.a, race.b):
-                self._handlers.session.plan(spec)
+            race_plans(self._handlers.session, race)
         except Exception as error:
             yield self._handlers.refusal(request, self._said(error))
             return

@@ -297,7 +297,7 @@ def test_the_lanes_of_a_race_do_not_evict_each_other(folders, monkeypatch):
 
 def test_loading_reports_growing_bytes(folders, monkeypatch):
     monkeypatch.setattr(
-        "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
+        "engine.serve.race.with_progress", lambda *given: with_progress(*given, interval=0)
     )
     events = list(Session(folders).run(SPEC))
     waits = [event for event in events if isinstance(event, Waiting)]
@@ -314,7 +314,7 @@ def test_loading_reports_growing_bytes(folders, monkeypatch):
 
 def test_a_stop_while_loading_releases_the_lock_and_keeps_no_model(folders, monkeypatch):
     monkeypatch.setattr(
-        "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
+        "engine.serve.race.with_progress", lambda *given: with_progress(*given, interval=0)
     )
     session, control, events = Session(folders), Control(), []
     for event in session.run(SPEC, control):
@@ -331,7 +331,7 @@ def test_a_stop_while_loading_releases_the_lock_and_keeps_no_model(folders, monk
 def test_a_stop_while_loading_frees_what_was_loaded(folders, monkeypatch):
     """A GPU's allocator keeps what is freed until it is told to return it."""
     monkeypatch.setattr(
-        "engine.serve.session.with_progress", lambda *given: with_progress(*given, interval=0)
+        "engine.serve.race.with_progress", lambda *given: with_progress(*given, interval=0)
     )
     session, control, held = Session(folders), Control(), []
     monkeypatch.setattr(

@@ -48,9 +48,24 @@ def test_models_that_do_not_fit_together_are_refused_before_one_is_loaded(sessio
     message = r"^model: the models of both lanes and a run need .* one model for both lanes$"
     with pytest.raises(InsufficientMemoryError, match=message):
         next(session.race(RACE))
+    with pytest.raises(InsufficientMemoryError, match=message):
+        session.check_race(RACE, [session.plan(spec) for spec in (RACE.a, RACE.b)])
     assert loaded(session._models) == []
     memory["bytes"] += WEIGHTS
     assert reasons(session.race(RACE)) == ["done", "done"]
+
+
+@pytest.mark.usefixtures("memory")
+def test_sizes_that_a_download_gave_are_checked_before_a_model_is_loaded(session, monkeypatch):
+    plan, unknown = session.plan, [{"weights_bytes": None}] * 2
+    monkeypatch.setattr(
+        session, "plan", lambda spec: plan(spec) | (unknown.pop() if unknown else {})
+    )
+    monkeypatch.setattr(session._models, "run_fetch_bytes", lambda spec: None)
+    ends = [event for _, event in session.race(RACE) if isinstance(event, RunFinished)]
+    assert [end.reason for end in ends] == ["failed", "failed"]
+    assert "the models of both lanes and a run need" in ends[0].message
+    assert loaded(session._models) == []
 
 
 @pytest.mark.usefixtures("memory")
