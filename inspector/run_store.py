@@ -8,15 +8,13 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from weakref import WeakSet
-
-import gradio as gr
+from weakref import WeakKeyDictionary
 
 from engine.core.control import LIFETIME_S
-from engine.core.events import Event
+from engine.core.events import Event, QueueFullError
 from engine.trace.trace import Trace
 from inspector.protocol import LANES, Control, Lane
 from inspector.server.visitor_address import visitor_address
@@ -32,6 +30,11 @@ RUN_SLOTS, SLOTS_OF_AN_ADDRESS = 152, 76
 NO_SLOT = (
     "queue: too many runs from your network address go on or are paused; stop one of them, then "
     "try again"
+)
+NO_ROOM = (
+    "record: this recording may take {:.0f} MB of memory; those{} that go on or are paused may "
+    "take {:.0f} MB, and at most {:.0f} MB are allowed; stop one of them, or wait for its end, "
+    "then try again"
 )
 
 
@@ -224,26 +227,33 @@ class RunControls:
     """The controls of the runs of all visitors, made by `make`, so that all can be stopped.
 
     The owner of a run is the network address of its visitor. At most SLOTS_OF_AN_ADDRESS runs of a
-    known address go on or are paused, which leaves room for those of other visitors.
+    known address go on or are paused, which leaves room for those of other visitors. Their
+    recordings, which the store of races holds only once they have ended, may take `budget` bytes
+    together, and half of it from a known address. The first one may take more.
     """
 
-    def __init__(self, make: Callable[[], Control]) -> None:
-        self._make = make
-        self._made: WeakSet[Control] = WeakSet()
+    def __init__(self, make: Callable[[], Control], budget: int = MIN_STORE_BYTES) -> None:
+        self._make, self._budget = make, budget
+        self._made: WeakKeyDictionary[Control, int] = WeakKeyDictionary()  # bytes of the recording
         self._lock = threading.Lock()
 
-    def new(self) -> Control:
+    def new(self, recorded: int = 0, replaced: Control | None = None) -> Control:
         """A control for a new run of the visitor who called this listener.
 
-        Raises gr.Error if their address has too many already.
+        The run records at most `recorded` bytes, and stops the run of the control `replaced`.
+        Raises QueueFullError if too many go on already, or record too much.
         """
         control = self._make()
         control.owner = owner = visitor_address()
         with self._lock:
-            held = sum(one.owner == owner and one.state != "stopped" for one in self._made)
-            if owner and held >= SLOTS_OF_AN_ADDRESS:
-                raise gr.Error(NO_SLOT, print_exception=False)
-            self._made.add(control)
+            live = [one for one in self._made if one.state != "stopped" and one is not replaced]
+            own = [one for one in live if one.owner == owner]
+            if owner and len(own) >= SLOTS_OF_AN_ADDRESS:
+                raise QueueFullError(NO_SLOT)
+            if owner:
+                self._check_room(recorded, own, self._budget // 2, " from your network address")
+            self._check_room(recorded, live, self._budget)
+            self._made[control] = recorded
         return control
 
     def stop(self) -> None:
@@ -251,6 +261,14 @@ class RunControls:
         with self._lock:
             for control in self._made:
                 control.stop()
+
+    def _check_room(
+        self, recorded: int, live: Iterable[Control], most: int, whose: str = ""
+    ) -> None:
+        """Raise QueueFullError if a recording needs more memory than others leave of `most`."""
+        held = sum(self._made[one] for one in live)
+        if recorded and held and held + recorded > most:
+            raise QueueFullError(NO_ROOM.format(recorded / 1e6, whose, held / 1e6, most / 1e6))
 
 
 class LiveRuns:

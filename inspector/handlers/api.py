@@ -99,7 +99,7 @@ class Endpoints:
         who = f"api:{visitor_id(request)}:{record.run_id}"
         try:
             with (
-                handlers.live_run(who, record) as control,
+                handlers.live_run(who, record, (spec.a, spec.b)) as control,
                 closing(self._session.race(spec, control, images=images)) as events,  # type: ignore[type-var]
             ):
                 for batch in coalesce(events, MAX_HZ):

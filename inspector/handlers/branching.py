@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,7 +13,7 @@ from engine.core.events import Event
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers, buttons, error_text, visitor_id
 from inspector.page_data import foreign, links, messages
-from inspector.protocol import LANES, Lane
+from inspector.protocol import LANES, Control, Lane
 from inspector.run_store import RaceRecord, RunStore
 
 PARENT, FORM = "parent", "form"
@@ -35,35 +36,36 @@ class Branching:
             request: the visitor's request.
             values: a list of the form's values.
         """
-        back = getattr(event, "back", None)
+        back, who = getattr(event, "back", None), visitor_id(request)
         try:
             if back is not None:
-                yield self._back(back, visitor_id(request))
+                yield self._back(back, who)
                 return
             record, lane = self._parent(event)
             spec = self._spec(event, record, lane, values)
             child = child_record(record, lane, spec)
             self._handlers.session.plan(spec)
         except Exception as error:
-            yield self._handlers.refusal(request, error_text(error))
+            yield self._handlers.refusal(who, error_text(error))
             return
-        yield from self._run(child, spec, visitor_id(request))
+        updates = partial(self._updates, child, spec, who)
+        yield from self._handlers.live_updates(who, child, [spec], updates)
 
-    def _run(self, record: RaceRecord, spec: RunSpec, who: str) -> Iterator[list[Any]]:
+    def _updates(
+        self, record: RaceRecord, spec: RunSpec, who: str, control: Control
+    ) -> Iterator[list[Any]]:
         handlers = self._handlers
-        with handlers.live_run(who, record) as control:
-            handlers.store.put(record)
-            yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
-            parents = parents_of(handlers.store, [spec])
-            feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
+        handlers.store.put(record)
+        yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
+        parents = parents_of(handlers.store, [spec])
+        feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
 
-            def events() -> Iterator[tuple[Lane, Event]]:
-                images = handlers.images.complete(who, [spec])
-                run = handlers.session.run(spec, control, parents, images)
-                return (("b", event) for event in run)
+        def events() -> Iterator[tuple[Lane, Event]]:
+            images = handlers.images.complete(who, [spec])
+            run = handlers.session.run(spec, control, parents, images)
+            return (("b", event) for event in run)
 
-            updates = handlers.relay(events, feed, record, control)
-            yield from handlers.while_latest(who, control, updates)
+        yield from handlers.relay(events, feed, record, control)
 
     def _back(self, run_id: Any, who: str) -> list[Any]:
         record = self._held(run_id)

@@ -148,7 +148,7 @@ class FileService:
                 race_plans(session, race)
         except Exception as error:
             text = f"The race of this card cannot run. {error_text(error)}"
-            yield self._handlers.refusal(request, text)
+            yield self._handlers.refusal(visitor_id(request), text)
             return
         if race is None:
             yield [gr.skip()] * (1 + len(BUTTONS))

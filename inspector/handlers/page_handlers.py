@@ -6,8 +6,9 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -63,7 +64,7 @@ class Handlers:
         self.form = form
         self.store = RunStore(store_bytes(form.catalog.trace_bytes))
         self.live_runs = LiveRuns()
-        self.controls = RunControls(session.control)
+        self.controls = RunControls(session.control, store_bytes(form.catalog.trace_bytes))
         self.known_problems = KnownProblems()
         self.uploads = UnreadUploads()
         folder = Path(get_upload_folder())
@@ -88,13 +89,14 @@ class Handlers:
 
     def run(self, request: gr.Request, values: Any) -> Iterator[list[Any]]:
         """Run both lanes and stream messages with the new steps, then the finished race."""
+        who = visitor_id(request)
         try:
             race = self.form.race(values)
             self._plans(race)
         except Exception as error:
-            yield self.refusal(request, self.form.labelled(error_text(error)))
+            yield self.refusal(who, self.form.labelled(error_text(error)))
             return
-        yield from self.run_race(race, visitor_id(request))
+        yield from self.run_race(race, who)
 
     def run_race(
         self, race: RaceSpec, who: str, expected: str | None = None
@@ -102,18 +104,22 @@ class Handlers:
         """Run a checked race of a visitor, as `run`; `expected` is its right answer, if known."""
         known = expected or self.known_problems.expected(race.a.prompt)
         record = RaceRecord(expected=known, record_next=True)
-        with self.live_run(who, record) as control:
-            self.store.put(record)
-            yield from self.while_latest(who, control, self._stream(race, record, control, who))
+        updates = partial(self._stream, race, record, who)
+        yield from self.live_updates(who, record, (race.a, race.b), updates)
 
     @contextmanager
-    def live_run(self, who: str, record: RaceRecord) -> Iterator[Control]:
-        """Context manager that registers a visitor's live run and yields its control.
+    def live_run(
+        self, who: str, record: RaceRecord, specs: Iterable[RunSpec]
+    ) -> Iterator[Control]:
+        """Context manager that registers a visitor's live run of specs and yields its control.
 
         On exit the run is stopped. Its record is dropped if it is unfinished or if the visitor
-        has left.
+        has left. Raises ValueError, before the visitor's earlier run is stopped, if it is refused.
         """
-        control = self.controls.new()
+        recorded = [self.session.plan(one)["recording"] for one in specs if one.record != "off"]
+        most = self.form.catalog.trace_bytes  # of one whose size is not known before a download
+        needed = sum(one["bytes"] if one else most for one in recorded)
+        control = self.controls.new(needed, self.live_runs.control(who))
         self.live_runs.begin(who, record.run_id, control)
         try:
             yield control
@@ -123,21 +129,34 @@ class Handlers:
             if record.state == "running" or not here:
                 self.store.drop(record.run_id)
 
-    def while_latest(
-        self, who: str, control: Control, updates: Iterator[list[Any]]
+    def live_updates(
+        self,
+        who: str,
+        record: RaceRecord,
+        specs: Iterable[RunSpec],
+        updates: Callable[[Control], Iterator[list[Any]]],
+        asked: bool = True,
     ) -> Iterator[list[Any]]:
         """The updates of a live run until the visitor starts another run, which stops this one.
 
-        Later updates would replace the lanes and buttons of the new run.
+        Later updates would replace the lanes and buttons of the new run. A run that is refused is
+        a notice, or nothing if nobody `asked` for it.
         """
-        with closing(updates):  # type: ignore[type-var]
-            for update in updates:
+        with ExitStack() as stack:
+            try:
+                control = stack.enter_context(self.live_run(who, record, specs))
+            except ValueError as error:
+                text = self.form.labelled(str(error))
+                yield self.refusal(who, text) if asked else [gr.skip()] * (1 + len(BUTTONS))
+                return
+            for update in stack.enter_context(closing(updates(control))):  # type: ignore[type-var]
                 if self.live_runs.control(who) is control:
                     yield update
 
     def _stream(
-        self, race: RaceSpec, record: RaceRecord, control: Control, who: str
+        self, race: RaceSpec, record: RaceRecord, who: str, control: Control
     ) -> Iterator[list[Any]]:
+        self.store.put(record)
         feed = messages.Feed(record, self.form.catalog.title)
         yield [feed.message((), "starting"), *buttons("running")]
 
@@ -280,9 +299,9 @@ class Handlers:
         """Whether a run of the visitor goes on."""
         return self.live_runs.control(visitor_id(request)) is not None
 
-    def refusal(self, request: gr.Request, text: str) -> list[Any]:
+    def refusal(self, who: str, text: str) -> list[Any]:
         """A notice of what was refused, and the buttons; those of a run that goes on stay."""
-        live = self.is_live(request)
+        live = self.live_runs.control(who) is not None
         updates = [gr.skip()] * len(BUTTONS) if live else buttons("over")
         return [messages.notice("failed", text), *updates]
 

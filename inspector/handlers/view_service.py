@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -102,7 +103,7 @@ class ViewService:
             if record.state == "running":
                 raise ValueError("The race goes on: wait for its end, or stop it.")
         except ValueError as error:
-            yield handlers.refusal(request, f"Nothing to record. {error}")
+            yield handlers.refusal(who, f"Nothing to record. {error}")
             return
         shared = handlers.live_runs.is_shared(who, record.run_id)
         if shared or handlers.store.is_pinned(record):  # others read its recording
@@ -126,10 +127,9 @@ class ViewService:
             shared = handlers.live_runs.is_shared(who, record.run_id)
             record.record_next, wanted = False, not shared and self._is_short(record)
         if record is not None and wanted:
-            with suppress(gr.Error):  # too many runs of the address: nobody asked for this one
-                yield from self._record(record, "layers", who)
-                return
-        yield [gr.skip()] * (1 + len(BUTTONS))
+            yield from self._record(record, "layers", who, asked=False)
+        else:
+            yield [gr.skip()] * (1 + len(BUTTONS))
 
     def _is_short(self, record: RaceRecord) -> bool:
         """Whether a finished, timed race can be recorded in a short time."""
@@ -150,14 +150,16 @@ class ViewService:
         return not any(plan.get("gpu_seconds") for plan in plans)
 
     def _record(
-        self, record: RaceRecord, level: str, who: str, probe_at: Any = ()
+        self, record: RaceRecord, level: str, who: str, probe_at: Any = (), asked: bool = True
     ) -> Iterator[list[Any]]:
-        with self._handlers.live_run(who, record) as control:
-            updates = self._updates(record, level, control, who, probe_at)
-            yield from self._handlers.while_latest(who, control, updates)
+        specs: dict[str, RunSpec] = {}
+        with suppress(ValueError):  # `_updates` says what is wrong
+            specs = recording_specs(record, level, probe_at)
+        updates = partial(self._updates, record, level, who, probe_at)
+        yield from self._handlers.live_updates(who, record, specs.values(), updates, asked)
 
     def _updates(
-        self, record: RaceRecord, level: str, control: Control, who: str, probe_at: Any
+        self, record: RaceRecord, level: str, who: str, probe_at: Any, control: Control
     ) -> Iterator[list[Any]]:
         before = record.state
         yield [progress_message(record, "recording"), *buttons("recording")]

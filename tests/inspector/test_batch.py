@@ -7,6 +7,7 @@ import pytest
 
 from engine.batch import service
 from engine.batch.service import BatchService
+from engine.core.events import QueueFullError
 from inspector.handlers.tasks import prompt_sources
 from inspector.handlers.tasks.batch_handlers import MAX_TEXT, BatchHandlers, _shortened
 from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED
@@ -110,6 +111,19 @@ def test_continue_does_not_stop_a_batch_that_runs(press, tab, request_of):
     assert json.loads(refused)["message"] == "batch: it is running; stop it first, or wait"
     *_, last = running
     assert (last["state"], last["done"]) == ("done", 10)
+
+
+def test_a_batch_that_may_not_begin_is_refused_and_the_shown_one_stays(
+    press, handlers, monkeypatch
+):
+    def refuse():
+        raise QueueFullError("queue: too many")
+
+    *_, shown = press(text="one")
+    monkeypatch.setattr(handlers.controls, "new", refuse)
+    (only,) = press(text="two", shown=json.dumps(shown))
+    found = {name: only[name] for name in ("state", "message", "batch")}
+    assert found == {"state": "refused", "message": "queue: too many", "batch": shown["batch"]}
 
 
 def test_a_batch_that_a_newer_one_replaced_says_no_more(press, tab, request_of):

@@ -6,6 +6,7 @@ import gradio as gr
 import pytest
 
 from engine.batch.service import BatchService
+from inspector import run_store
 from inspector.handlers.tasks.batch_api import BatchEndpoints
 from inspector.run_store import RunControls
 
@@ -22,6 +23,13 @@ def test_a_call_leaves_no_control(endpoints):
     *_, last = endpoints.batch(ASKED | {"estimate": True})
     assert last["state"] == "estimated"
     assert not any(control.state == "running" for control in endpoints._handlers.controls._made)
+
+
+def test_a_call_beyond_the_share_of_the_address_is_refused(endpoints, monkeypatch):
+    monkeypatch.setattr(run_store, "visitor_address", lambda: "me")
+    monkeypatch.setattr(run_store, "SLOTS_OF_AN_ADDRESS", 0)
+    with pytest.raises(gr.Error, match="too many runs from your network address"):
+        list(endpoints.batch(ASKED))
 
 
 def test_a_call_that_continues_a_running_batch_is_refused_and_does_not_stop_it(

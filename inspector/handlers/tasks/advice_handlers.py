@@ -41,7 +41,7 @@ class AdviceHandlers(TaskHandlers[Search]):
             except Exception as error:
                 yield self._refusal(shown, error)
                 return
-            yield from self._stream(made, who, made.estimate if estimate else made.run)
+            yield from self._stream(made, who, made.estimate if estimate else made.run, shown)
 
         return press
 

@@ -61,7 +61,8 @@ class BatchHandlers(TaskHandlers[Batch]):
             except Exception as error:
                 yield self._refusal(shown, error)
                 return
-            yield from self._stream(made, visitor_id(request), partial(made.run, first=first))
+            work = partial(made.run, first=first)
+            yield from self._stream(made, visitor_id(request), work, shown)
 
         return press
 

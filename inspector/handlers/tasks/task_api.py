@@ -49,7 +49,10 @@ class TaskEndpoints(Generic[T]):
         A caller stops the work by cancelling the call, which closes the stream, or by not reading
         it.
         """
-        control = self._handlers.controls.new()
+        try:
+            control = self._handlers.controls.new()
+        except ValueError as error:
+            raise refused(error) from None
         try:
             with closing(work(control)) as events:  # type: ignore[type-var]
                 for some in coalesce(events, MAX_HZ):

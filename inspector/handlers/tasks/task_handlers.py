@@ -59,7 +59,7 @@ class TaskHandlers(ABC, Generic[T]):
         except Exception as error:
             yield self._refusal(shown, error)
             return
-        yield from self._stream(task, visitor_id(request), task.run)
+        yield from self._stream(task, visitor_id(request), task.run, shown)
 
     def reopen(self, asked: Any) -> list[Any]:
         """Show a task by its id, for a page that was loaded again; a skip if it is gone."""
@@ -107,22 +107,30 @@ class TaskHandlers(ABC, Generic[T]):
 
     def race(self, event: gr.EventData, request: gr.Request) -> Iterator[list[Any]]:
         """Run the race of a click, plain decoding in lane A."""
+        who = visitor_id(request)
         try:
             race, answer = self._asked_race(event)
             race_plans(self._handlers.session, race)
         except Exception as error:
-            yield self._handlers.refusal(request, self._said(error))
+            yield self._handlers.refusal(who, self._said(error))
             return
-        yield from self._handlers.run_race(race, visitor_id(request), answer)
+        yield from self._handlers.run_race(race, who, answer)
 
     def _asked_race(self, event: gr.EventData) -> tuple[RaceSpec, str | None]:
         return self._race_of(self.tasks.get(getattr(event, self.kind, None)), event)
 
     def _stream(
-        self, task: T, who: str, work: Callable[[Any], Iterator[Any]]
+        self, task: T, who: str, work: Callable[[Any], Iterator[Any]], before: Any
     ) -> Iterator[list[Any]]:
-        """The messages of a task while `work`, called with a new control, runs a part of it."""
-        control = self._handlers.controls.new()
+        """The messages of a task while `work`, called with a new control, runs a part of it.
+
+        If it is refused, the document `before` stays.
+        """
+        try:
+            control = self._handlers.controls.new()
+        except ValueError as error:
+            yield self._refusal(before, error)
+            return
         idle, shown = [gr.skip()] * len(BUTTONS), time.monotonic()
         self._live.begin(who, task.id, control)
         failure = ""
