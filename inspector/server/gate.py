@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -31,6 +33,9 @@ STALLED_S = CROWDED_S - 60  # so that no file is removed as an old one while it 
 STALLED = "upload: nothing of it arrived for minutes, so it was ended; send it again"
 DIRECT = (API + "run/", API + "api/", API + "component_server")  # calls that do not queue
 DIRECT_OF_AN_ADDRESS = 16  # of them; a quarter of the threads that all runs leave
+HELD_BYTES, HELD_OF_AN_ADDRESS = 128_000_000, 32_000_000  # of those that wait or are served
+CALL_BYTES = 16_000  # of one beside its body; it bounds their number, too
+FULL = "queue: too many requests wait; try again in a minute"
 BLOCKED_PATHS = re.compile(  # Gradio routes that this app does not use
     r"/(monitoring|login|logout|runs)(/|$)"
     r"|/gradio_api/(proxy=|file=https?:|file/|stream/|process_recording|deep_link|dev/|profiling/"
@@ -46,7 +51,8 @@ class Gate:
     A JSON body is read up to MAX_JSON_BYTES and checked by `check_body`. An event is refused while
     EVENTS_OF_AN_ADDRESS of its network address wait for Gradio, so that one visitor's leave room
     for others. Of the calls that do not queue DIRECT_OF_AN_ADDRESS are served at the same time, and
-    its other ones wait here, without a thread. An upload is cut off after two traces of
+    its other ones wait here, without a thread; one is refused while they take HELD_OF_AN_ADDRESS
+    bytes, or those of all addresses HELD_BYTES. An upload is cut off after two traces of
     `trace_bytes`, if nothing of it arrives for STALLED_S seconds, and refused or cut off while the
     upload folder has more than two uploads and MIN_FOLDER_BYTES; its files are added to `uploads`.
     A refusal has a 4xx status, or 503; its `detail` names the field and its correction.
@@ -58,6 +64,7 @@ class Gate:
         self._most_upload = 2 * trace_bytes + FORM_BYTES
         self._folder = UploadFolder()
         self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._held: Counter[str] = Counter()  # bytes of the direct calls of an address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to Gradio, or refuse it."""
@@ -66,20 +73,21 @@ class Gate:
             return
         try:
             _check_route(scope)
+            passed, size = receive, 0
             if scope["method"] == "POST":
-                passed = await self._checked_body(scope, receive)
-            else:
-                passed = receive
-            await self._serve(scope, passed, send)
+                passed, size = await self._checked_body(scope, receive)
+            await self._serve(scope, passed, send, size)
         except Refused as refusal:
             answer = JSONResponse({"detail": str(refusal)}, refusal.status)
             await answer(scope, receive, send)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, size: int = 0) -> None:
+        """Pass a request, of which `size` bytes are held, to Gradio when it is its turn."""
         if _path(scope).startswith(DIRECT):
             own = address_of(Request(scope))
-            async with self._lines.setdefault(own, asyncio.Semaphore(DIRECT_OF_AN_ADDRESS)):
-                await self._app(scope, receive, send)
+            with self._holding(own, CALL_BYTES + size):
+                async with self._lines.setdefault(own, asyncio.Semaphore(DIRECT_OF_AN_ADDRESS)):
+                    await self._app(scope, receive, send)
             return
         try:
             counted = _counting(send, self._uploads) if _is_upload(scope) else send
@@ -89,8 +97,26 @@ class Gate:
                 raise
             raise Refused("upload: expected files, each with a name") from None
 
-    async def _checked_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Check a POST request's body; returns the channel from which Gradio reads it."""
+    @contextmanager
+    def _holding(self, own: str, size: int) -> Iterator[None]:
+        """Count the bytes of an address's direct call until it is over, or refuse it."""
+        if self._held[own] + size > HELD_OF_AN_ADDRESS:
+            raise Refused(CROWDED, 503)
+        if self._held.total() + size > HELD_BYTES:
+            raise Refused(FULL, 503)
+        self._held[own] += size
+        try:
+            yield
+        finally:
+            self._held[own] -= size
+            if not self._held[own]:
+                del self._held[own]
+
+    async def _checked_body(self, scope: Scope, receive: Receive) -> tuple[Receive, int]:
+        """Check a POST request's body; returns the channel from which Gradio reads it.
+
+        And the bytes of the body that are held for it.
+        """
         kind = Headers(scope=scope).get("content-type", "").split(";")[0].strip().lower()
         uploads = _is_upload(scope)
         expected = "multipart/form-data" if uploads else "application/json"
@@ -102,14 +128,14 @@ class Gate:
             folder = Path(scope["app"].uploaded_file_dir)
             if await self._folder.held(folder, most_held) > most_held:
                 raise Refused(NO_SPACE, 413)
-            return _limited(receive, self._most_upload, self._folder.add, most_held)
+            return _limited(receive, self._most_upload, self._folder.add, most_held), 0
         _check_length(scope, MAX_JSON_BYTES)
         body = await _read(receive, MAX_JSON_BYTES)
         route = _path(scope).rstrip("/").removeprefix(API)
         check_body(scope["app"], route, body)
         if route == "queue/join" or route.startswith("call/"):
             _check_events(scope)
-        return _replayed(body, receive)
+        return _replayed(body, receive), len(body)
 
 
 def _path(scope: Scope) -> str:

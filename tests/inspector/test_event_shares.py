@@ -17,6 +17,7 @@ from inspector.server.gate import (
     DIRECT,
     DIRECT_OF_AN_ADDRESS,
     EVENTS_OF_AN_ADDRESS,
+    FULL,
     MAX_EVENTS,
     Gate,
     _check_events,
@@ -76,3 +77,43 @@ def test_the_direct_calls_of_one_address_leave_threads_for_those_of_another():
     assert result_of(calls()) == {"me": DIRECT_OF_AN_ADDRESS, "you": 1}
     assert Counter(begun) == {"me": DIRECT_OF_AN_ADDRESS + 1, "you": 1}
     assert 4 * DIRECT_OF_AN_ADDRESS <= THREADS - RUN_SLOTS
+
+
+def test_the_direct_calls_of_an_address_and_of_all_take_so_many_bytes(monkeypatch):
+    monkeypatch.setattr(gate, "CALL_BYTES", 1)
+    monkeypatch.setattr(gate, "HELD_OF_AN_ADDRESS", 20)
+    monkeypatch.setattr(gate, "HELD_BYTES", 30)
+
+    async def calls():
+        over = asyncio.Event()
+
+        async def app(scope, receive, send):
+            await over.wait()
+
+        checked, refused = Gate(app, 5_000, UnreadUploads()), []
+
+        async def ask(who, size):
+            try:
+                await checked._serve(scope_of(who) | {"path": DIRECT[0]}, None, None, size)
+            except Refused as refusal:
+                refused.append((who, size, str(refusal), refusal.status))
+
+        sizes = [("me", 9), ("me", 9), ("me", 0), ("you", 10), ("you", 9)]
+        made = [asyncio.create_task(ask(*one)) for one in sizes]
+        await asyncio.sleep(0)
+        over.set()
+        await asyncio.gather(*made)
+        before = [*refused]
+        await ask("me", 19)
+        return before, refused, checked._held
+
+    before, refused, held = result_of(calls())
+    assert before == refused == [("me", 0, CROWDED, 503), ("you", 10, FULL, 503)]
+    assert not held
+
+
+def test_the_gate_counts_the_body_of_a_direct_call(client, monkeypatch):  # noqa: F811
+    size = len(client.build_request("POST", "/", json=right()).content)
+    for most, status in ((size, 200), (size - 1, 503)):
+        monkeypatch.setattr(gate, "HELD_OF_AN_ADDRESS", gate.CALL_BYTES + most)
+        assert client.post("/gradio_api/run/predict", json=right()).status_code == status
