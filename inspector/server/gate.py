@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inspector.handlers.uploads import UnreadUploads
 from inspector.server.request_checks import SESSION, Refused, check_body
-from inspector.server.upload_folder import CROWDED_S, UploadFolder
+from inspector.server.upload_folder import UploadFolder
 from inspector.server.visitor_address import address_of
 
 API = "/gradio_api/"
@@ -29,7 +29,7 @@ MIN_FOLDER_BYTES = 2_000_000_000
 MAX_EVENTS, EVENTS_OF_AN_ADDRESS = 128, 64  # that Gradio has not begun
 CROWDED = "queue: too many requests wait from your network address; try again in a minute"
 NO_SPACE = "upload: the server has no space for files now; try again in a few minutes"
-STALLED_S = CROWDED_S - 60  # so that no file is removed as an old one while it is written
+STALLED_S = 240  # as long as an upload goes on, some old files are not removed
 STALLED = "upload: nothing of it arrived for minutes, so it was ended; send it again"
 DIRECT = (API + "run/", API + "api/", API + "component_server")  # calls that do not queue
 DIRECT_OF_AN_ADDRESS = 16  # of them; a quarter of the threads that all runs leave
@@ -89,12 +89,13 @@ class Gate:
                 async with self._lines.setdefault(own, asyncio.Semaphore(DIRECT_OF_AN_ADDRESS)):
                     await self._app(scope, receive, send)
             return
+        if not _is_upload(scope):
+            await self._app(scope, receive, send)
+            return
         try:
-            counted = _counting(send, self._uploads) if _is_upload(scope) else send
-            await self._app(scope, receive, counted)
+            with self._folder.receiving():
+                await self._app(scope, receive, _counting(send, self._uploads))
         except TypeError:  # Gradio raises it for a form field that is not a file
-            if not _is_upload(scope):
-                raise
             raise Refused("upload: expected files, each with a name") from None
 
     @contextmanager

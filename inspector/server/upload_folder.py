@@ -6,13 +6,16 @@ Gradio serves files of this folder alone, so that exports lie there too, in a fo
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 STALE_S, CROWDED_S = 3_600, 300  # seconds; the second while the folder is full
 REMEMBERED_S = 5.0
+CLOCK_S = 1.0  # by which the clock of the file system may be behind
 EXPORTS = "exports-"  # start of the name of a folder of exports; its files are no uploads
 OWN_NAME = "driftscope-uploads"  # of the folder that the app gives Gradio unless one is set
 
@@ -27,6 +30,7 @@ class UploadFolder:
         self._lock = asyncio.Lock()
         self._counted, self._before = 0, -REMEMBERED_S
         self._arrived = 0
+        self._begun: dict[object, float] = {}  # the uploads that go on
 
     async def held(self, folder: Path, most: int) -> int:
         """The bytes in the folder. A count removes its stale files and blocks no other request.
@@ -37,13 +41,24 @@ class UploadFolder:
         async with self._lock:
             if time.monotonic() - self._before >= REMEMBERED_S:
                 self._arrived = 0
-                own = folder.name == OWN_NAME
+                own, now = folder.name == OWN_NAME, time.time()
+                since = min(self._begun.values(), default=math.inf)
                 for age in (STALE_S, CROWDED_S):
-                    self._counted = await asyncio.to_thread(clean, folder, time.time(), own, age)
+                    self._counted = await asyncio.to_thread(clean, folder, now, own, age, since)
                     if self._counted <= most:
                         break
                 self._before = time.monotonic()
             return self._counted + self._arrived
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """An upload goes on; a count removes no file that it may have written in the last hour."""
+        upload = object()
+        self._begun[upload] = time.time() - CLOCK_S
+        try:
+            yield
+        finally:
+            del self._begun[upload]
 
     def add(self, size: int) -> int:
         """Count bytes that arrive; returns the bytes in the folder."""
@@ -51,19 +66,24 @@ class UploadFolder:
         return self._counted + self._arrived
 
 
-def clean(folder: Path, now: float, own: bool, age: float = STALE_S) -> int:
+def clean(
+    folder: Path, now: float, own: bool, age: float = STALE_S, since: float = math.inf
+) -> int:
     """Remove the stale files of the folder; returns the bytes of the others and of the folders.
 
     Exports are not counted, and are stale after STALE_S seconds.
 
     A file is stale if it is older than `age` seconds and is the rest of an interrupted upload or,
     if the folder is this app's `own`, any file. Of its own folder, empty folders of that age are
-    removed too. Gradio's default folder is shared with other apps.
+    removed too. Gradio's default folder is shared with other apps. What was written at the top from
+    `since` on may belong to an upload that goes on, of one file after another, and is stale after
+    STALE_S seconds.
     """
     held = 0
     for place, folders, files in os.walk(folder, topdown=False):
         top, kept, exports = place == str(folder), 0, place.startswith(str(folder / EXPORTS))
         oldest = now - (STALE_S if exports else age)
+        oldest = max(now - STALE_S, min(oldest, since)) if top else oldest
         with suppress(OSError):  # Gradio and the handlers remove files at the same time
             found = os.lstat(place)  # before files are removed, which makes it young
             kept += 0 if top else found.st_size
