@@ -108,9 +108,7 @@ class Handlers:
         yield from self.live_updates(who, record, (race.a, race.b), updates)
 
     @contextmanager
-    def live_run(
-        self, who: str, record: RaceRecord, specs: Iterable[RunSpec]
-    ) -> Iterator[Control]:
+    def live_run(self, who: str, record: RaceRecord, specs: Iterable[RunSpec]) -> Iterator[Control]:
         """Context manager that registers a visitor's live run of specs and yields its control.
 
         On exit the run is stopped. Its record is dropped if it is unfinished or if the visitor
