@@ -24,6 +24,7 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, not_negative, positive
 from engine.core.files import ASSETS
 from engine.core.tables import percentage
+from engine.distributed.processes import check_alone
 from engine.evaluate.exam import Questions, evaluate, summarise
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import Guider, load_guider
@@ -135,6 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     questions = corpus.exam_questions(args.problems, args.seed, args.shots, args.family)
     try:
+        check_alone()
         row = evaluate_causal(args.folder, questions, args.generate)
     except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None

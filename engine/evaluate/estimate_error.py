@@ -36,6 +36,7 @@ from engine.core.tables import (
     percentage,
     update_section,
 )
+from engine.distributed.processes import check_alone
 from engine.estimate.assumptions import MEASURED, Assumptions
 from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.estimate import Target, estimate, recomputed_in
@@ -171,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--write-readme: the table is that of the default models; leave out --models")
     torch.set_num_threads(1)
     try:
+        check_alone()
         if args.write_readme:
             check_section(RESULTS_README, SECTION)
         models = BenchModels()

@@ -25,6 +25,7 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.events import Event, Waiting
 from engine.core.files import ASSETS
+from engine.distributed.processes import check_alone
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
@@ -178,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
+        check_alone()
         record_examples(Session(embedded_models(ASSETS)), ASSETS / "examples")
     except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None

@@ -21,6 +21,7 @@ from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.files import ASSETS
+from engine.distributed.processes import check_alone
 from engine.serve.drift_meter import BASES
 from engine.serve.loaded_model import policy_context_of
 from engine.serve.model_pool import ModelPool
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
+        check_alone()
         print(*write_profiles(args.model, args.base), sep="\n")
     except (ValueError, OSError) as error:
         raise failure(error, args) from None

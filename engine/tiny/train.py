@@ -200,8 +200,11 @@ def run(args: argparse.Namespace) -> None:
         if phase["step"] % args.check_every == 0 or last:
             _validate(args, phase, model, validation)
         if phase["step"] % args.save_every == 0 or last:
+            weights = model.state_dict()
+            norm = torch.nn.utils.get_total_norm(weights.values()).item()
+            check_finite(norm, phase, "norm of the weights")
             state["logged"] = log.stat().st_size if log.exists() else 0
-            state |= {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optims]}
+            state |= {"model": weights, "optimizers": [o.state_dict() for o in optims]}
             save_state(args.out, state)
 
 
@@ -283,11 +286,11 @@ def log_progress(out: Path, phase: dict[str, Any], sums: list[float]) -> None:
     check_finite(loss, phase)
 
 
-def check_finite(loss: float, phase: dict[str, Any]) -> None:
-    """Raise FloatingPointError for a loss that is not finite, before the weights are saved."""
-    if not math.isfinite(loss):
+def check_finite(value: float, phase: dict[str, Any], what: str = "loss") -> None:
+    """Raise FloatingPointError for a value that is not finite, before the weights are saved."""
+    if not math.isfinite(value):
         raise FloatingPointError(
-            f"the loss is {loss} at step {phase['step']}; give lower --lr and --matrix-lr, and "
+            f"the {what} is {value} at step {phase['step']}; give lower --lr and --matrix-lr, and "
             "--stop-phase, since an interrupted phase keeps its rates"
         )
 

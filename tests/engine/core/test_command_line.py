@@ -78,7 +78,8 @@ def test_no_help_of_a_command_shows_a_default_that_is_no_value(words, capsys):
     "words",
     [
         ["batch", "--family", "balance"], ["advise", "--family", "balance"], ["bench"],
-        ["tables", "--out", "out"], ["train", "run", "--out", "out"],
+        ["tables", "--out", "out"], ["train", "run", "--out", "out"], ["sweep"], ["calibrate"],
+        ["estimate-error"], ["examples"], ["repeat", "card"], ["causal-exam", "--folder", "model"],
     ],
 )  # fmt: skip
 def test_a_command_that_shares_no_work_is_not_started_by_several_processes(
