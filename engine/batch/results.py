@@ -52,7 +52,7 @@ class BatchResults:
         - means over the runs: `forwards`, `text_forwards`, `tokens`, `recomputed`, `gflops`, `ms`;
           and `tokens_per_s`, tokens before the end a second of engine time.
 
-        A figure without runs is None.
+        A figure without runs is None, and so is the interval of a single pair.
         """
         return [self._row(index) for index in range(len(self.settings))]
 
@@ -119,7 +119,7 @@ def _paired(pairs: Sequence[Pair]) -> dict[str, Any]:
     return {
         "pairs": len(pairs),
         "agreement": sum(same) / len(same) if same else None,
-        "interval": list(bootstrap_interval(same)) if same else None,
+        "interval": list(bootstrap_interval(same)) if len(same) > 1 else None,
         "quantiles": quantiles(same) if same else None,
         "same_answer": sum(answers) / len(answers) if answers else None,
         "gained": gained,

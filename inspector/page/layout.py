@@ -100,10 +100,10 @@ def build(
             if examples is not None:
                 with gr.Tab("Learn", id="learn"):
                     build_learn(handlers, examples / "lessons")
+                demo.load(first_tab, None, tabs, **FLAG)
             with gr.Tab("Methods", id="methods"):
                 results = examples and examples.parent / "results" / "results.json"
                 build_methods(described, race.a, results)
-        demo.load(first_tab, None, tabs, **FLAG)
     demo.queue(max_size=MAX_EVENTS, default_concurrency_limit=16, api_open=False)
     demo._queue.sleep_when_free = QUEUE_PAUSE
     return demo

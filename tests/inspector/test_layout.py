@@ -46,6 +46,10 @@ def test_only_the_api_is_public(demo):
     }  # fmt: skip
 
 
+def test_a_link_to_a_lesson_selects_no_tab_that_is_not_there(demo):
+    assert "first_tab" not in {fn.name for fn in demo.fns.values()}
+
+
 def test_a_message_of_a_listener_updates_few_components(whole):
     """The inputs and, unless a list names others, the outputs; the page is searched for each.
 

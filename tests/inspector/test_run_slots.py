@@ -111,7 +111,7 @@ def test_recordings_that_go_on_take_half_of_their_memory_from_one_address(addres
 def test_the_first_recording_may_take_more_than_half(address):
     controls = RunControls(Control, budget=100)
     first = controls.new(120)
-    with pytest.raises(QueueFullError, match="^record: "):
+    with pytest.raises(QueueFullError, match=r"^record: "):
         controls.new(1)
     first.stop()
     assert controls.new(1)

@@ -25,7 +25,7 @@ test("both probabilities are drawn without the map of the verdicts, which is sai
   const data = { ...RULES, recorded: true } as unknown as Guided;
   acceptanceScatter(panel as unknown as Panel, data, null);
   assert.deepEqual([figure.root.hidden, shown.length], [false, 1]);
-  assert.equal(shown[0].words?.(0.9, 0.6), "The verdicts are not read.");
+  assert.equal(shown[0].words?.(0.9, 0.6), "No verdict was read.");
 });
 
 test("an end of text that the fallback committed is no accepted token", () => {

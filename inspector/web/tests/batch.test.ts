@@ -165,14 +165,6 @@ test("the cells of a setting are texts, with a dash where there is no figure", (
   const bare = setting({ known: 0, interval: null, p: null, ms: null });
   const dashes = COLUMNS.filter(({ cell }) => cell(bare) === "–").map(({ head }) => head);
   assert.deepEqual(dashes, ["95 %", "right", "p", "time a run", "its text"]);
-  const [, , , column] = COLUMNS;
-  assert.equal(column.cell(setting({ pairs: 1 })), "–", "a single prompt has no interval");
-});
-
-test("the file has no interval of a single prompt either", () => {
-  const [head, row] = settingRows([setting({ pairs: 1 })]);
-  assert.equal(row[head.indexOf("agreement")], 0.75);
-  assert.equal(row[head.indexOf("agreement_low")], undefined);
 });
 
 test("files have plain numbers, a head for each column, and prompts counted from 1", () => {

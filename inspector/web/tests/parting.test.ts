@@ -202,6 +202,6 @@ test("the probe of a branch is found by the step of the whole run", () => {
 test("the exact pass's choice is named where the lanes diverge, and nowhere else", () => {
   const found = { step: 2, a: [{ place: 1, id: 2 }], b: [{ place: 1, id: 1 }], edits: [] };
   assert.deepEqual(exactLines(found, lane("b", []), EXACT, 3), [
-    "Lane B, answer token 2: most likely in the run “a”, in the exact pass “b” (total variation 0.5).",
+    "Lane B, answer token 2: most likely in the run “a”, in the exact pass “b” (total variation 0.500).",
   ]);
 });

@@ -4,7 +4,7 @@ import { figureRows } from "../src/figures/table.ts";
 import { rowsByBins } from "../src/inspect/replay_slices/drifts.ts";
 import { cutSlice } from "../src/inspect/replay_slices/index.ts";
 import type { Panel } from "../src/inspect/panel.ts";
-import { binAxis, binSpan, scatter } from "../src/inspect/views/scatter.ts";
+import { binAxis, binSpan, scatter, statWords } from "../src/inspect/views/scatter.ts";
 import { floats, ints } from "./inspected.ts";
 
 // Two pairs, two layers, two by two bins.
@@ -36,6 +36,11 @@ test("a replay file says which steps were counted, in one layer and in all", () 
 test("the first bin begins at 0 and the last ends at 2", () => {
   assert.equal(binSpan(0, 4), "0 to 0.0010");
   assert.equal(binSpan(3, 4), "0.10 to 2");
+});
+
+test("a correlation is a number that is not rounded to 0, or a dash", () => {
+  const said = "Spearman 0.5, Pearson -0.0003, Pearson of the logarithms –";
+  assert.equal(statWords([-0.0003, NaN, 0.5]), said);
 });
 
 test("the CSV file names the bin of each count on both axes", () => {

@@ -2,7 +2,12 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { knownMean, recallText } from "../src/inspect/views/error.ts";
 import { candidateList, candidateRow } from "../src/inspect/views/candidates.ts";
-import { probedPredictions, predictions, type ProbedPredictions } from "../src/inspect/probes.ts";
+import {
+  probedPredictions,
+  predictions,
+  predictionWords,
+  type ProbedPredictions,
+} from "../src/inspect/probes.ts";
 import { VIEWS } from "../src/inspect/views/index.ts";
 import { timeShares, timeWords, usedTokens } from "../src/inspect/views/guider.ts";
 import { lackWords } from "../src/inspect/views/time.ts";
@@ -57,6 +62,14 @@ test("what one lane's times lack is not said of both", () => {
   assert.deepEqual([lacks("", ""), lacks("Recorded.", "Recorded.")], ["", "Recorded."]);
   assert.equal(lacks("", "Recorded."), "Lane B: Recorded.");
   assert.equal(lacks("Foreign.", "Recorded."), "Lane A: Foreign. Lane B: Recorded.");
+});
+
+test("a total variation reads as 0 or 1 only if it is", () => {
+  const found = [0, 0.0004, 0.25, 0.9996, 1].map((tv) => {
+    const words = predictionWords({ place: 0, tv, flip: false, mine: "“a”", exact: "“a”" });
+    return /variation (.*)\)$/.exec(words)?.[1];
+  });
+  assert.deepEqual(found, ["0.000", "below 0.001", "0.250", "above 0.999", "1.000"]);
 });
 
 test("predictions are those of the probed step, with the answer token and both texts", () => {

@@ -16,14 +16,8 @@ function ratio(value: number | null): string {
   return value === null ? "–" : value.toFixed(2) + "×";
 }
 
-/** The interval of the agreement, which a single prompt does not have. */
-function intervalOf({ interval, pairs }: Setting): Setting["interval"] {
-  return pairs > 1 ? interval : null;
-}
-
-function intervalWords(setting: Setting): string {
-  const found = intervalOf(setting);
-  return found ? `${percent(found[0])} to ${percent(found[1])}` : "–";
+function intervalWords({ interval }: Setting): string {
+  return interval ? interval.map((end) => percent(end)).join(" to ") : "–";
 }
 
 /** The columns of the settings' table. */
@@ -51,9 +45,7 @@ export function settingRows(settings: readonly Setting[]): CsvCell[][] {
     "forwards", "text_forwards", "recomputed", "ms", "speed_up", "text_speed_up", "tokens_per_s",
   ] as const; // prettier-ignore
   const head = [...names, "agreement_low", "agreement_high"];
-  const rows = settings.map((row) => {
-    return [...names.map((name) => row[name]), ...(intervalOf(row) ?? [])];
-  });
+  const rows = settings.map((row) => [...names.map((name) => row[name]), ...(row.interval ?? [])]);
   return [head, ...rows];
 }
 

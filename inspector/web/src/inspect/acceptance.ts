@@ -192,7 +192,7 @@ export function acceptanceScatter(panel: Panel, data: Guided, rule: Rule | null)
     words: (x, y) => {
       const row = nearestRow(points, x, y);
       if (row < 0) return "No drafted token has both probabilities.";
-      return rule?.(steps[row], positions[row]).short() ?? "The verdicts are not read.";
+      return rule?.(steps[row], positions[row]).short() ?? "No verdict was read.";
     },
     pick: (x, y, pin) => {
       const row = nearestRow(points, x, y);

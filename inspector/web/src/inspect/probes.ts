@@ -1,4 +1,5 @@
 /** The probed steps of a run: how far its values and predictions are from the exact ones. */
+import { chance } from "../base/format.ts";
 import { quoted, type Piece } from "../base/token_text.ts";
 import { at, type NdArray } from "./arrays.ts";
 import type { Query } from "./slice.ts";
@@ -58,11 +59,6 @@ export function probedPredictions(probe: number): Query {
   return { view: "error", part: "predictions", probe };
 }
 
-/** A total variation as text. */
-export function tvText(tv: number): string {
-  return tv >= 0.001 || tv === 0 ? String(+tv.toFixed(3)) : "below 0.001";
-}
-
 /** A prediction of the run, compared with that of the exact pass. */
 export interface Prediction {
   /** The answer token, from 0. */
@@ -98,5 +94,5 @@ export function predictionWords({ place, tv, flip, mine, exact }: Prediction): s
   const tokens = flip
     ? `most likely in the run ${mine}, in the exact pass ${exact}`
     : `most likely ${mine} in both`;
-  return `answer token ${place + 1}: ${tokens} (total variation ${tvText(tv)})`;
+  return `answer token ${place + 1}: ${tokens} (total variation ${chance(tv)})`;
 }

@@ -21,7 +21,6 @@ import {
   predictionWords,
   probedPredictions,
   PROBES,
-  tvText,
   type Bound,
   type ErrorData,
   type MeanErrors,
@@ -97,7 +96,7 @@ function drawSteps({ panel, steps, probe, data }: Scene): void {
     Array.from(values).reduce((sum, n) => sum + n, 0),
   );
   const predictions = plural(count, "prediction");
-  const worst = tvText(Math.max(0, ...data.worst_tv.values));
+  const worst = chance(Math.max(0, ...data.worst_tv.values));
   const found = count
     ? `${flipped} of ${predictions} had another most likely token than the exact pass; the largest total variation was ${worst}`
     : "no token was predicted";
@@ -243,7 +242,7 @@ function drawPredictions({ panel, frame, data, probe, shown }: Scene): void {
     return;
   }
   const mean = data.mean_tv.values[probe];
-  const size = Number.isNaN(mean) ? "–" : tvText(mean);
+  const size = Number.isNaN(mean) ? "–" : chance(mean);
   const head = `${shown}: ${plural(found.length, "prediction")}, mean total variation ${size}. `;
   const named = flips.slice(0, 8).map(predictionWords).join("; ") + (flips.length > 8 ? "; …" : "");
   const tail = flips.length

@@ -1,6 +1,6 @@
 import { cividis } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
-import { percent, plural } from "../../base/format.ts";
+import { number, percent, plural } from "../../base/format.ts";
 import type { Figure } from "../../figures/figure.ts";
 import type { CellAxis, ScaleLegend } from "../../figures/spec.ts";
 import { at, type NdArray } from "../arrays.ts";
@@ -147,12 +147,9 @@ function rowsOf({ rows }: PairData, layer: number | null): number {
   return at(rows, layer ?? rows.shape[0] - 1);
 }
 
-function coefficient(value: number): string {
-  return Number.isFinite(value) ? value.toFixed(3) : "–";
-}
-
-function statWords(stats: readonly number[]): string {
-  const [r, logs, rho] = stats.map(coefficient);
+/** The correlations of a pair in words. */
+export function statWords(stats: readonly number[]): string {
+  const [r, logs, rho] = stats.map((value) => number(value, 3));
   return `Spearman ${rho}, Pearson ${r}, Pearson of the logarithms ${logs}`;
 }
 
@@ -223,7 +220,7 @@ function drawMap(panel: Panel, pair: Pair, layer: number | null, figure: Figure)
   const size = counts.shape[0];
   const count = (x: number, y: number): number => at(counts, x, size - 1 - y);
   const other = QUANTITY_NAMES[second];
-  const spearman = coefficient(shownStats(pair, layer)[2]);
+  const spearman = number(shownStats(pair, layer)[2], 3);
   figure.show({
     title: `${nameOf(first)} against ${other}, ${whereWords(layer)}: Spearman ${spearman}`,
     key: [first, second, layer, panel.cursor.lane, panel.inspector.key].join(),
