@@ -30,8 +30,8 @@ def add_spec_flags(
 ) -> None:
     """Add a flag for every field of RunSpec and every knob of every component.
 
-    `defaults` are those of fields whose flag has one of the command's own; `helps` are the texts
-    of fields that take other values in a command than in a run.
+    `defaults` are the command's own, by field; `helps` are the texts of fields that take other
+    values in a command than in a run.
     """
     own = defaults or {}
     for row in describe_fields(RunSpec):

@@ -43,7 +43,7 @@ def without_traceback() -> Iterator[None]:
 class HelpFormatter(RawDescriptionHelpFormatter):
     """Prints the description unchanged, and after the help of an option its default.
 
-    Left out are None, false and empty ones, and a default that the help itself names.
+    A default that is None, a flag's or empty is left out, and one that the help itself names.
     """
 
     def _get_help_string(self, action: Action) -> str | None:
@@ -55,9 +55,9 @@ class HelpFormatter(RawDescriptionHelpFormatter):
 
 
 class CommandParser(ArgumentParser):
-    """A parser whose `--help` shows defaults, and that refuses an empty path.
+    """A parser whose `--help` shows defaults, and that refuses an empty path (the current folder).
 
-    An empty path would be the current folder. The parsers of its sub-commands do the same.
+    The parsers of its sub-commands do the same.
     """
 
     def __init__(self, **options: Any) -> None:

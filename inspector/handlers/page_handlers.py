@@ -143,8 +143,8 @@ class Handlers:
         with ExitStack() as stack:
             try:
                 control = stack.enter_context(self.live_run(who, record, specs))
-            except ValueError as error:
-                text = self.form.labelled(str(error))
+            except Exception as error:
+                text = self.form.labelled(error_text(error))
                 yield self.refusal(who, text) if asked else [gr.skip()] * (1 + len(BUTTONS))
                 return
             for update in stack.enter_context(closing(updates(control))):  # type: ignore[type-var]

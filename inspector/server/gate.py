@@ -114,9 +114,9 @@ class Gate:
                 del self._held[own]
 
     async def _checked_body(self, scope: Scope, receive: Receive) -> tuple[Receive, int]:
-        """Check a POST request's body; returns the channel from which Gradio reads it.
+        """Check a POST request's body; returns the channel that gives it to Gradio, and its size.
 
-        And the bytes of the body that are held for it.
+        The size of an upload is 0, since its bytes are not held.
         """
         kind = Headers(scope=scope).get("content-type", "").split(";")[0].strip().lower()
         uploads = _is_upload(scope)

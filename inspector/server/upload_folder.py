@@ -30,7 +30,7 @@ class UploadFolder:
         self._lock = asyncio.Lock()
         self._counted, self._before = 0, -REMEMBERED_S
         self._arrived = 0
-        self._begun: dict[object, float] = {}  # the uploads that go on
+        self._begun: list[float] = []  # when the uploads that go on began
 
     async def held(self, folder: Path, most: int) -> int:
         """The bytes in the folder. A count removes its stale files and blocks no other request.
@@ -42,7 +42,7 @@ class UploadFolder:
             if time.monotonic() - self._before >= REMEMBERED_S:
                 self._arrived = 0
                 own, now = folder.name == OWN_NAME, time.time()
-                since = min(self._begun.values(), default=math.inf)
+                since = min(self._begun, default=math.inf)
                 for age in (STALE_S, CROWDED_S):
                     self._counted = await asyncio.to_thread(clean, folder, now, own, age, since)
                     if self._counted <= most:
@@ -53,12 +53,12 @@ class UploadFolder:
     @contextmanager
     def receiving(self) -> Iterator[None]:
         """An upload goes on; a count removes no file that it may have written in the last hour."""
-        upload = object()
-        self._begun[upload] = time.time() - CLOCK_S
+        began = time.time() - CLOCK_S
+        self._begun.append(began)
         try:
             yield
         finally:
-            del self._begun[upload]
+            self._begun.remove(began)
 
     def add(self, size: int) -> int:
         """Count bytes that arrive; returns the bytes in the folder."""

@@ -138,6 +138,22 @@ def test_a_recording_without_room_is_refused_as_a_notice(handlers, traces, reque
     assert set(record.recorded) == {"a", "b"}
 
 
+def test_a_plan_that_fails_before_a_recording_is_said_in_a_notice(
+    handlers, traces, request_of, monkeypatch
+):
+    """As that of a model whose files cannot be read any more."""
+
+    def fail(spec):
+        raise OSError("Input/output error")
+
+    record = RaceRecord(state="done", traces=traces)
+    handlers.store.put(record)
+    monkeypatch.setattr(handlers.session, "plan", fail)
+    event = SimpleNamespace(run=record.run_id, level="layers")
+    ((notice, *_),) = ViewService(handlers).record(event, request_of())
+    assert "Unexpected error in the app (OSError)" in json.loads(notice)["message"]
+
+
 def test_a_recording_of_the_api_without_room_is_refused(handlers, session, request_of, crowded):
     race = small_race(session, gen_length=16, steps=16)
     given = {"a": race.a.to_dict(), "b": race.b.to_dict()}

@@ -80,7 +80,7 @@ def test_an_upload_goes_on_from_the_first_to_the_last_byte_of_its_request():
         return going, checked._folder._begun
 
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(asyncio.run, serve()).result() == ([1, 0], {})
+        assert pool.submit(asyncio.run, serve()).result() == ([1, 0], [])
 
 
 def test_an_upload_that_stalls_is_ended(monkeypatch):
