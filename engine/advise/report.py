@@ -238,17 +238,20 @@ def _measured(own: Measured) -> dict[str, Any]:
 
 def _row(cache: str, found: CacheAdvice, name: str, own: Measured, front: bool) -> list[str]:
     kept, chosen = own.kept, " (chosen)" if name == found.chosen else ""
+    several = len(own.pairs) > 1  # a single prompt gives no interval
     slow, fast = own.speed_up_interval
     figures = [""] * 4
     if kept is not None:
         discordant = f"{kept.gained}, {kept.lost}" if kept.p is not None else ""
         figures = [
-            percentage(kept.share), f"{percentage(kept.low)} to {percentage(kept.high)}",
+            percentage(kept.share),
+            f"{percentage(kept.low)} to {percentage(kept.high)}" if several else "",
             discordant, "" if kept.p is None else f"{kept.p:.2g}",
         ]  # fmt: skip
     return [
         cache, name.partition(": ")[2] + chosen, found.origin(name), str(len(own.pairs)),
-        f"{own.speed_up:.2f}", f"{slow:.2f} to {fast:.2f}", *figures, percentage(own.recomputed),
+        f"{own.speed_up:.2f}", f"{slow:.2f} to {fast:.2f}" if several else "", *figures,
+        percentage(own.recomputed),
         "yes" if name in found.accepted else "no", "yes" if front else "",
     ]  # fmt: skip
 

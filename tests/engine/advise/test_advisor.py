@@ -204,6 +204,17 @@ def test_nothing_is_chosen_where_nothing_was_accepted(advised):
     assert "Chosen: plain decoding; the test accepted no setting." in advice_table(advice)
 
 
+def test_the_table_has_no_interval_of_a_single_prompt(advised):
+    advice = deepcopy(advised[1])
+    assert " % to " in advice_table(advice)
+    held = advice.caches["dual"].held_back
+    for name, one in held.items():
+        held[name] = replace(one, pairs=one.pairs[:1])
+    rows = [line for line in advice_table(advice).splitlines() if line.startswith("|")]
+    assert len(rows) == len(held) + 2
+    assert not any(" to " in cell for row in rows for cell in row.split("|"))
+
+
 def test_the_front_leaves_out_settings_that_are_beaten(advised):
     advice = advised[1]
     points = {
