@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from engine.generate.loop import Denoiser
 from engine.unmask.methods.factor import Factor
+from tests.compat.llada_v import ListedStops
 from tests.conformance import llada_v
 from tests.conformance.cases import GOLDENS, Case, UnknownCaseError, read_cases
 from tests.conformance.compare import compare
 from tests.conformance.recorders import ObservedRecorder
-from tests.conformance.runs import decode
+from tests.conformance.runs import Decoded, decode
 from tests.test_conformance import LARGE
 
 CASES = {case.id: case for case in read_cases(GOLDENS / "llada-v")}
@@ -90,6 +92,35 @@ def test_the_run_that_ships_follows_the_paper_and_the_release_does_not(decoded):
     assert list(llada_v.run_differences(loaded, found, paper))
     setup = loaded.setup(released=False)
     assert type(setup.make_unmasker()) is Factor
+
+
+def test_several_stops_follow_the_release_in_both_runs():
+    settings = CASES[TEXT].settings | {"stop_ids": [[9], [82, 7]]}
+    case = Case(CASES[TEXT].entry | {"settings": settings}, CASES[TEXT].folder)
+    made = [llada_v.LoadedCase(case).setup(released).make_denoiser for released in (True, False)]
+    assert made == [ListedStops, ListedStops]
+    one = llada_v.LoadedCase(CASES[TEXT])
+    assert [one.setup(released).make_denoiser for released in (True, False)] == [
+        ListedStops, Denoiser
+    ]  # fmt: skip
+
+
+def test_masks_behind_a_stop_that_fill_the_last_call_are_not_compared(decoded):
+    """The text ends at place 5, and call 3 is the last."""
+    golden = {"returned_ids": np.zeros(7), "nfe": np.array(4)}
+    golden["unmask_call"] = np.array([3, 0, 3, 1, 2, 3, 3, 2, -1, 3, -1, -1])
+    order = np.array([-1, 0, 3, 1, 2, 3, -1, -1, -1, -1, -1, -1])
+    assert np.flatnonzero(llada_v.surplus(golden, order, 10)).tolist() == [6, 9]
+
+    loaded, found, _ = decoded
+    state, last = found.state, found.state.step_index - 1
+    whole = dict(loaded.case.arrays)
+    early = np.flatnonzero(whole["unmask_call"] == last)[:1]
+    order = found.order.copy()
+    order[early] = -1
+    short = Decoded(state, order, found.events)
+    named = list(llada_v.run_differences(loaded, short, whole))
+    assert named == ["unmask_call differs at 1 positions"]
 
 
 def test_unknown_settings_and_modes_are_reported():
