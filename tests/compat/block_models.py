@@ -4,18 +4,26 @@ Both loops make a commit call after the last block too. SDAR's stops after a blo
 stop token anywhere behind the prompt, and later masks stay. Fast-dLLM v2's two loops differ:
 `batch_sample` finishes the block in which a stop token was unmasked and pads what follows the
 first one, `generate` leaves at once when no mask precedes one in the block, and cuts the text.
+
+SDAR ranks with torch.topk, which orders equal confidences in a way of its own. A distribution that
+top-k and top-p filter to one token has confidence 1, so that equal ones are common.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 import numpy as np
+import torch
 from torch import Tensor
 
 from engine.cache.base import StepView
 from engine.core.events import StepEvent
 from engine.generate.job import Job
 from engine.generate.step_state import PendingStep
-from engine.unmask.base import Candidates
+from engine.unmask.base import Candidates, Commit, Unmasker
+from engine.unmask.methods.dynamic import Dynamic
+from engine.unmask.methods.quota import Quota
 from tests.compat.loops import IdlingDenoiser
 
 
@@ -70,6 +78,32 @@ class SdarLoop(ReleasedLoop):
 
     def _candidates(self, logits: Tensor, view: StepView) -> Candidates:
         return super()._candidates(logits / self._temperature, view)
+
+
+class TopK(Unmasker):
+    """The engine's rule for a batch of one; of equal confidences it commits those of torch.topk."""
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        """Rank all positions of the block, as SDAR does; known ones have confidence -inf."""
+        found, real, start = super().commit(candidates, view), view.real[0], view.block.start
+        score = candidates.score.new_full((view.block.stop - start,), -torch.inf)
+        score[view.needs[0, real] - start] = candidates.score[0, real]
+        chosen = score.topk(int(found.mask.sum())).indices + start
+        return replace(found, mask=view.real & torch.isin(view.needs, chosen))
+
+
+class TopKQuota(TopK, Quota):
+    """SDAR's low_confidence_static."""
+
+
+class TopKDynamic(TopK, Dynamic):
+    """SDAR's low_confidence_dynamic, and its low_confidence_static with a filter."""
+
+
+def ranked_by_topk(unmasker: Unmasker) -> Unmasker:
+    """The unmasker as SDAR runs it."""
+    kind = {Quota: TopKQuota, Dynamic: TopKDynamic}.get(type(unmasker))
+    return unmasker if kind is None else kind(**asdict(unmasker))
 
 
 class BatchSampleLoop(ReleasedLoop):

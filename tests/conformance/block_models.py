@@ -16,7 +16,7 @@ from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.models.base import ModelAdapter
-from tests.compat.block_models import BatchSampleLoop, GenerateLoop, SdarLoop
+from tests.compat.block_models import BatchSampleLoop, GenerateLoop, SdarLoop, ranked_by_topk
 from tests.conformance.cases import Case
 from tests.conformance.recorders import Arrays, ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -70,7 +70,7 @@ def setup(case: Case) -> Setup:
         adapter=adapter_of(case),
         spec=spec,
         make_policy=lambda: make_policy(spec),
-        make_unmasker=lambda: make_unmasker(spec),
+        make_unmasker=lambda: ranked_by_topk(make_unmasker(spec)),
         make_denoiser=loop,
         answer=-(-canvas // block) * block - len(case.prompt),
     )
