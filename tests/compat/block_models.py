@@ -1,4 +1,4 @@
-"""The loops of SDAR and Fast-dLLM v2 as released: the last commit call, and where a text ends.
+"""SDAR and Fast-dLLM v2 as released: the last commit call, ends of text, equal ranks, kept keys.
 
 Both loops make a commit call after the last block too. SDAR's stops after a block that leaves a
 stop token anywhere behind the prompt, and later masks stay. Fast-dLLM v2's two loops differ:
@@ -12,13 +12,18 @@ top-k and top-p filter to one token has confidence 1, so that equal ones are com
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.cache.base import StepView
+from engine.cache.base import StepPlan, StepView
+from engine.cache.methods.frozen import SubBlock
+from engine.cache.store import ActivationStore
 from engine.core.events import StepEvent
+from engine.generate.capture.forwards import CapturedForwards
+from engine.generate.guidance import GuidanceBranch
 from engine.generate.job import Job
 from engine.generate.step_state import PendingStep
 from engine.unmask.base import Candidates, Commit, Unmasker
@@ -132,12 +137,61 @@ class BatchSampleLoop(ReleasedLoop):
         self._canvas.host_ids[0, first + 1 : block.stop] = pad
 
 
+class CarriedSubBlock(SubBlock):
+    """Fast-dLLM v2's `generate`: a block begins with the keys kept of the block before.
+
+    So the first step of a block computes its first sub-block only, except in the first block.
+    `carries` tells a CarryingStore that the step computes a finished block for good.
+    """
+
+    carries = False
+
+    def begin_step(self, view: StepView) -> StepPlan:
+        """The plan of the base class in the middle of a block."""
+        later = self._block_fed >= 0
+        if later:
+            self._block_fed = view.block.start
+        plan = super().begin_step(view)
+        assert isinstance(plan.rows, slice)
+        self.carries = later and plan.rows.stop <= view.block.start
+        return plan
+
+
+class CarryingStore(ActivationStore):
+    """Copies K and V of a finished block to the next one before the final ones replace them."""
+
+    def follow(self, policy: Any) -> CarryingStore:
+        """Follow a policy, which may be wrapped by a recorder."""
+        self._policy = policy
+        return self
+
+    def write(
+        self, layer: int, name: str, rows: Any, values: Tensor, idle: Tensor | None = None
+    ) -> None:
+        """Write after the copy, if there is a next block."""
+        after = slice(rows.stop, 2 * rows.stop - rows.start)
+        if self._policy.carries and after.stop <= self._length:
+            kept = self.read(layer, name, rows).transpose(1, 2).clone()
+            super().write(layer, name, after, kept)
+        super().write(layer, name, rows, values, idle)
+
+
 class GenerateLoop(ReleasedLoop):
     """Fast-dLLM v2's `generate`."""
 
     def __init__(self, job: Job, stop_id: int | None, length: int) -> None:
         super().__init__(job, stop_id)
         self._length = length
+
+    def _branch(self, index: int) -> GuidanceBranch:
+        job, branch, run = self.job, super()._branch(index), self.run
+        policy: Any = branch.policy
+        if not hasattr(policy, "carries"):
+            return branch
+        size = run.batch, run.length, job.adapter.dtype, job.adapter.device
+        store = CarryingStore(job.adapter.info, policy.sites(run), *size).follow(policy)
+        adapter = job.recorder.wrap_adapter(job.adapter, store)
+        return GuidanceBranch(policy, store, CapturedForwards(adapter, store, policy))
 
     def finalize(self, step: PendingStep) -> StepEvent:
         """Finalize a step and test for a settled stop token in its block."""

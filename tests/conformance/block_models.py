@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from engine.cache.base import StepPlan, StepView
+from engine.cache.base import CachePolicy, StepPlan, StepView
+from engine.cache.methods.frozen import SubBlock
 from engine.catalog import make_policy, make_unmasker
 from engine.config.spec import RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.models.base import ModelAdapter
-from tests.compat.block_models import BatchSampleLoop, GenerateLoop, SdarLoop, ranked_by_topk
+from tests.compat.block_models import (
+    BatchSampleLoop,
+    CarriedSubBlock,
+    GenerateLoop,
+    SdarLoop,
+    ranked_by_topk,
+)
 from tests.conformance.cases import Case
 from tests.conformance.recorders import Arrays, ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -69,7 +76,7 @@ def setup(case: Case) -> Setup:
     return Setup(
         adapter=adapter_of(case),
         spec=spec,
-        make_policy=lambda: make_policy(spec),
+        make_policy=lambda: _policy(case, spec),
         make_unmasker=lambda: ranked_by_topk(make_unmasker(spec)),
         make_denoiser=loop,
         answer=-(-canvas // block) * block - len(case.prompt),
@@ -115,6 +122,14 @@ def _fdv2_cache(case: Case) -> dict[str, Any]:
     if not case.settings.get("use_block_cache", False):
         return {"cache": "frozen", "knobs": {}}
     return {"cache": "sub_block", "knobs": {"sub_block.size": case.settings["small_block_size"]}}
+
+
+def _policy(case: Case, spec: RunSpec) -> CachePolicy:
+    """The cache of a case as its authors released it."""
+    policy = make_policy(spec)
+    if isinstance(policy, SubBlock) and case.settings["sampler"] == "generate":
+        return CarriedSubBlock(**asdict(policy))
+    return policy
 
 
 def _owned(method: str, knobs: dict[str, Any]) -> dict[str, Any]:
