@@ -210,19 +210,24 @@ class Llada2Loop(ReleasedLoop):
     """LLaDA2.0's `generate`: it keeps no keys, so it makes no commit call.
 
     It ends after a block that leaves a stop token behind the prompt, and cuts the text to its
-    length `end` and after the first stop token.
+    length `end` and after the first stop token. With `early` it ends as soon as it commits one and
+    no mask is left before the first, which it also looks for in the prompt.
     """
 
-    def __init__(self, job: Job, stop_id: int | None, end: int) -> None:
+    def __init__(self, job: Job, stop_id: int | None, end: int, early: bool) -> None:
         super().__init__(job, stop_id)
-        self.ended_at = end
+        self.ended_at, self._early = end, early
 
     def finalize(self, step: PendingStep) -> StepEvent:
-        """Finalize a step and, after a block, test for a stop token."""
+        """Finalize a step and test for a stop token: after a block, or one that it committed."""
         event, view = super().finalize(step), step.view
-        if self.finishes(step):
-            start, end = self.run.prompt_length, self.ended_at
-            stops = self.stops(slice(start, min(view.block.stop, end)))
+        start, stop = self.run.prompt_length, view.block.stop
+        if self._early and self._stop_id in event.ids.tolist():
+            first = int(self.stops(slice(0, stop)).argmax())
+            if not self.masked[0, start:first].any():
+                self.ended, self.ended_at = True, max(first + 1, start)
+        elif self.finishes(step):
+            stops = self.stops(slice(start, min(stop, self.ended_at)))
             if stops.any():
                 self.ended, self.ended_at = True, start + int(stops.argmax()) + 1
         return event

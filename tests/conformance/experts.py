@@ -22,7 +22,9 @@ from tests.conformance.runs import Decoded, Setup
 
 # Measured over the recorded forwards on an AMD EPYC with one thread: 1.4e-5 of logits up to 15.
 ROUTER_ATOL = 1.4e-4
-SETTINGS: dict[str, Any] = samplers.LENGTHS | {"threshold": None, "stop_token": None}
+SETTINGS: dict[str, Any] = samplers.LENGTHS | {
+    "threshold": None, "stop_token": None, "eos_early_stop": (True, False), "minimal_topk": None,
+}  # fmt: skip
 ROUTER_ARRAYS = frozenset(("x_router_layer", "x_router_logits"))
 
 
@@ -32,13 +34,14 @@ def setup(case: Case) -> Setup:
     settings, canvas = case.settings, int(case.arrays["canvas"])
     block = settings["block_length"]
     length = -(-settings["gen_length"] // block) * block
-    steps = min(settings["steps"], settings["gen_length"])
+    steps = min(settings["steps"], settings["gen_length"] // settings.get("minimal_topk", 1))
     spec = RunSpec(
         gen_length=length, block_length=block, steps=steps * (length // block),
         unmasker="dynamic", knobs={"dynamic.threshold": float(settings["threshold"])},
     )  # fmt: skip
     end = len(case.prompt) + settings["gen_length"]
-    loop = partial(Llada2Loop, stop_id=settings.get("stop_token"), end=end)
+    stop, early = settings.get("stop_token"), settings.get("eos_early_stop", False)
+    loop = partial(Llada2Loop, stop_id=stop, end=end, early=early)
     return Setup(
         adapter_of(case), spec, partial(make_policy, spec), partial(make_unmasker, spec), loop,
         answer=canvas - len(case.prompt),
