@@ -105,7 +105,49 @@ class GivenBudget(SpaCache):
         return self.recorded
 
 
-class ForcedFirst(Unmasker):
+@dataclass(frozen=True, kw_only=True)
+class TopkCandidates(Candidates):
+    """Candidates whose ties torch.topk decides, among `size` scores that are -inf elsewhere.
+
+    `places` [1, n] are those of the candidates.
+    """
+
+    places: Tensor
+    size: int
+
+    def top(self, counts: Tensor) -> Tensor:
+        score, places = self.score.cpu(), self.places.cpu()  # a GPU decides ties otherwise
+        real = score > -torch.inf
+        scores = score.new_full((self.size,), -torch.inf)
+        scores[places[real]] = score[real]
+        chosen = torch.zeros(self.size, dtype=torch.bool)
+        chosen[scores.topk(min(int(counts[0]), self.size)).indices] = True
+        return (chosen[places] & real).to(self.score.device)
+
+
+class TopkOrder(Unmasker):
+    """Dream's samplers, for a batch of one: torch.topk decides ties over the rows of the call.
+
+    With top_p, all tokens that reach it alone have a confidence of 1.
+    """
+
+    cache = "none"
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        return super().commit(self.ranked(candidates, view), view)
+
+    def ranked(self, candidates: Candidates, view: StepView) -> Candidates:
+        start = 0 if self.cache == "none" else view.block.start
+        stop = view.block.stop if self.cache == "dual" else view.run.length
+        own = candidates.ids, candidates.confidence, candidates.score
+        return TopkCandidates(*own, places=view.needs - start, size=stop - start)
+
+
+class ReleasedDream(TopkOrder, Dream):
+    pass
+
+
+class ForcedFirst(TopkOrder):
     """Fast-dLLM's sampler for Dream: the first step of a block commits only its leftmost token.
 
     Dream's schedule applies from the second step on.
@@ -179,9 +221,12 @@ class OwnRowsDual(DualCache):
         return slice(view.block.start, view.block.stop)
 
 
-def forced(unmasker: Unmasker) -> Unmasker:
-    """The unmasker as Fast-dLLM's sampler for Dream runs it."""
-    return {Threshold: ForcedThreshold, Dream: ForcedDream}[type(unmasker)](**asdict(unmasker))
+def forced(unmasker: Unmasker, cache: str) -> TopkOrder:
+    """The unmasker as Fast-dLLM's sampler for Dream runs it with a cache."""
+    kinds: dict[type, type[TopkOrder]] = {Threshold: ForcedThreshold, Dream: ForcedDream}
+    found = kinds[type(unmasker)](**asdict(unmasker))
+    found.cache = cache
+    return found
 
 
 def with_earlier_masks(unmasker: Unmasker) -> Unmasker:

@@ -11,10 +11,10 @@ from engine.core.device import upload
 from engine.unmask.base import Candidates, Commit
 from engine.unmask.methods.quota import Quota
 from engine.unmask.schedule import BlockProgress, Schedule
-from tests.compat.samplers import FilteredThreshold
+from tests.compat.samplers import FilteredThreshold, TopkOrder
 
 
-class CarriedBudget(FilteredThreshold):
+class CarriedBudget(TopkOrder, FilteredThreshold):
     """Fast-dLLM's uncached sampler for Dream: a threshold, and a budget of tokens for each step.
 
     A step may commit as many tokens as its even share and what earlier steps left of theirs.
@@ -27,8 +27,8 @@ class CarriedBudget(FilteredThreshold):
         """Commit the first in rank, and others within the budget and above the threshold."""
         assert self.block_schedule is not None
         due = self.block_schedule.tokens_due(view.left, view.block, view.block_step)
-        mask = super().commit(candidates, view).mask & candidates.top(upload(due, view.real.device))
-        return Commit(mask, candidates.ids)
+        share = self.ranked(candidates, view).top(upload(due, view.real.device))
+        return Commit(super().commit(candidates, view).mask & share, candidates.ids)
 
 
 def rounded_counts(masks: int, steps: int) -> list[int]:

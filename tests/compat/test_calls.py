@@ -3,14 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.compat.test_samplers import (
-    DREAM,
-    FedRows,
-    assert_same,
-    decoded,
-    dream_fast,
-    negative_entropy,
-)
+from tests.compat.test_dream import dream_fast, negative_entropy
+from tests.compat.test_samplers import DREAM, FedRows, assert_same, decoded
 from tests.conformance.cases import Case
 
 

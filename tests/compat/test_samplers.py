@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +27,8 @@ LLADA, DREAM = "gqa", "shifted-gqa"
 class MicroCase(Case):
     """A case of a small float64 model."""
 
+    config = MappingProxyType[str, Any]({})
+
     def load_adapter(self) -> ModelAdapter:
         return model_of(self.entry["model"])
 
@@ -44,126 +48,6 @@ def assert_same(found: Decoded, expected: PlainRun) -> None:
 
 def started(length) -> PlainRun:
     return PlainRun(PROMPT, length, MASK)
-
-
-def negative_entropy(z) -> float:
-    p = z.softmax(-1)
-    return float((p * torch.log(p + 1e-10)).sum())
-
-
-def shifted(z):
-    """Dream's logits of each position, from those of the row before it."""
-    return torch.cat((z[:1], z[:-1]))
-
-
-def dream_counts(steps, eps):
-    """The fraction of the masks that each step takes."""
-    times = torch.linspace(1, eps, steps + 1)
-    return [float(1 - times[i + 1] / times[i]) for i in range(steps - 1)] + [1.0]
-
-
-def dream_fast(blocks, size, steps, score, count=None, threshold=None) -> PlainRun:
-    """Fast-dLLM's cached sampler for Dream, with a dual cache and `steps` a block."""
-    model, run = PlainModel(model_of(DREAM)), started(blocks * size)
-    every, cache = torch.arange(len(run.ids)), model.empty(len(run.ids))
-    for start in range(len(PROMPT), len(run.ids), size):
-        z = shifted(model.forward(run.ids, every, cache))
-        run.commit({start: best(z[start])[1]})
-        step, rows, left = 1, every[start : start + size], True
-        while left:  # also once in a block of one position, which has no mask any more
-            masks = run.masks(start, start + size)
-            z = shifted(model.forward(run.ids, rows, cache))
-            order = ranked({p: score(z[p - start]) for p in masks})
-            if threshold is not None:
-                sure = [p for p in order if score(z[p - start]) >= threshold]
-                order = sure or order[:1]
-            elif step == steps:
-                run.commit({})
-                break
-            else:
-                order = order[: int(len(masks) * count[step])]
-            run.commit({p: best(z[p - start])[1] for p in order})
-            step, left = step + 1, bool(run.masks(start, start + size))
-    return run
-
-
-@pytest.mark.parametrize("alg", ["maskgit_plus", "topk_margin", "origin"])
-def test_the_cached_sampler_for_dream_ranks_by_entropy_whatever_alg_says(alg):
-    settings = {"gen_length": 16, "block_length": 8, "steps": 8, "cache": "dual", "alg": alg}
-    expected = dream_fast(2, 8, 4, negative_entropy, dream_counts(4, 1e-3))
-    assert_same(decoded("dream_fast", DREAM, settings | {"threshold": 0.5}), expected)
-
-
-def test_the_cached_sampler_for_dream_follows_eps():
-    settings = {"gen_length": 16, "block_length": 8, "steps": 8, "cache": "dual", "alg": "entropy"}
-    expected = dream_fast(2, 8, 4, negative_entropy, dream_counts(4, 0.3))
-    assert_same(decoded("dream_fast", DREAM, settings | {"eps": 0.3}), expected)
-    assert expected.order != dream_fast(2, 8, 4, negative_entropy, dream_counts(4, 1e-3)).order
-
-
-def test_the_cached_sampler_for_dream_has_a_default_threshold():
-    settings = {"gen_length": 16, "block_length": 8, "steps": 16, "cache": "dual"}
-    expected = dream_fast(2, 8, 8, lambda z: best(z)[0], threshold=0.9)
-    found = decoded("dream_fast", DREAM, settings | {"alg": "confidence_threshold"})
-    assert_same(found, expected)
-
-
-def dream(fractions, score) -> PlainRun:
-    """Dream's sampler, for 12 positions."""
-    model, run = PlainModel(model_of(DREAM)), started(12)
-    for fraction in fractions:
-        z, masks = shifted(model.whole(run.ids)), run.masks(0, len(run.ids))
-        order = ranked({p: score(z[p]) for p in masks})
-        run.commit({p: best(z[p])[1] for p in order[: int(len(masks) * fraction)]})
-    return run
-
-
-DREAM_RUN = {"gen_length": 12, "block_length": 12, "steps": 5, "alg": "entropy"}
-
-
-def test_dreams_sampler_follows_eps():
-    expected = dream(dream_counts(5, 0.3), negative_entropy)
-    assert_same(decoded("dream_vanilla", DREAM, DREAM_RUN | {"eps": 0.3}), expected)
-
-
-def filtered(z, top_p=1.0, top_k=None):
-    """Logits [V] without the tokens behind the one that crosses `top_p`, then the `top_k` best."""
-    order = z.argsort(descending=True)
-    p = z[order].softmax(-1)
-    kept = order[p.cumsum(-1) - p <= top_p][:top_k]
-    return torch.full_like(z, -torch.inf).index_copy(0, kept, z[kept])
-
-
-@pytest.mark.parametrize("cuts", [{"top_p": 0.3}, {"top_k": 2}])
-def test_dreams_samplers_measure_the_filtered_distribution(cuts):
-    def score(z):
-        return negative_entropy(filtered(z, **cuts))
-
-    fractions = dream_counts(5, 1e-3)
-    expected = dream(fractions, score)
-    assert_same(decoded("dream_vanilla", DREAM, DREAM_RUN | cuts), expected)
-    assert expected.order != dream(fractions, negative_entropy).order
-    settings = {"gen_length": 16, "block_length": 8, "steps": 8, "cache": "dual", "alg": "entropy"}
-    expected = dream_fast(2, 8, 4, score, dream_counts(4, 1e-3))
-    assert_same(decoded("dream_fast", DREAM, settings | cuts), expected)
-
-
-@pytest.mark.parametrize("cut", [{"top_p": 0.0}, {"top_k": 2}])
-def test_a_threshold_for_dream_is_compared_with_the_filtered_distribution(cut):
-    expected = dream_fast(2, 8, 8, lambda z: best(filtered(z, **cut))[0], threshold=0.5)
-    assert expected.calls == 4  # the best of two tokens has at least half of their probability
-    assert dream_fast(2, 8, 8, lambda z: best(z)[0], threshold=0.5).calls > 4
-    settings = {"gen_length": 16, "block_length": 8, "steps": 16, "cache": "dual"}
-    settings |= {"alg": "confidence_threshold", "threshold": 0.5}
-    assert_same(decoded("dream_fast", DREAM, settings | cut), expected)
-
-
-def test_the_cached_sampler_for_dream_leaves_masks_with_one_step_a_block():
-    settings = {"gen_length": 16, "block_length": 8, "steps": 2, "cache": "dual", "alg": "entropy"}
-    expected = dream_fast(2, 8, 1, negative_entropy)
-    assert expected.order == [0, *[-1] * 7, 2, *[-1] * 7]
-    assert expected.calls == 4
-    assert_same(decoded("dream_fast", DREAM, settings), expected)
 
 
 def llada(forward, blocks, size, steps) -> PlainRun:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.compat.schedules import rounded_counts
+from tests.compat.test_dream import filtered, shifted
 from tests.compat.test_samplers import (
     DREAM,
     LLADA,
@@ -11,8 +12,6 @@ from tests.compat.test_samplers import (
     above,
     assert_same,
     decoded,
-    filtered,
-    shifted,
     started,
 )
 from tests.support.micro import model_of

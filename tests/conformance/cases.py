@@ -102,6 +102,13 @@ class Case:
                 return folder / "models" / name
         raise FileNotFoundError(f"{self.folder / 'models' / name}: no such model")
 
+    @cached_property
+    def config(self) -> Mapping[str, Any]:
+        """The fields of the model's config.json."""
+        text = (self.model_folder(self.entry["model"]) / "config.json").read_text()
+        found: Mapping[str, Any] = json.loads(text)
+        return found
+
     def load_adapter(self) -> ModelAdapter:
         """The model in float32; its mask and end of text are those of the settings, if given."""
         folder = self.model_folder(self.entry["model"])

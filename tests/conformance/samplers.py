@@ -27,6 +27,7 @@ from tests.compat.loops import (
 from tests.compat.samplers import (
     FilteredThreshold,
     RecordedOrder,
+    ReleasedDream,
     forced,
     released,
     unshifted,
@@ -116,6 +117,8 @@ def spec_of(case: Case) -> RunSpec:
     names the answer up to the end of a whole one.
     """
     settings, method = case.settings, case.method
+    if method.startswith("dream_"):
+        settings = _with_defaults(case)
     steps, length = settings["steps"], settings["gen_length"]
     if method == "dllm_fast":
         blocks = -(-length // settings["block_length"])
@@ -180,6 +183,16 @@ def _rule(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return rules[setting].split(".")[0], {rules[setting]: float(settings[setting])}
 
 
+def _with_defaults(case: Case) -> Mapping[str, Any]:
+    """The settings of a case of Dream and the filters that it does not name.
+
+    `diffusion_generate` takes them from the model's config.json, in which transformers writes a
+    top_k of 50.
+    """
+    given = {name: case.config[name] for name in ("top_p", "top_k") if name in case.config}
+    return given | case.settings
+
+
 def _dream_rule(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any]]:
     """The unmasker of a case of Dream, which `alg` names, and its knobs.
 
@@ -226,12 +239,13 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
         return with_earlier_masks(unmasker)
     if case.method == "dllm_fast" and isinstance(unmasker, Quota):
         return RoundedQuota(**asdict(unmasker))
-    if case.method == "dream_vanilla" and isinstance(unmasker, Threshold):
-        unmasker = CarriedBudget(**asdict(unmasker))
+    if case.method == "dream_vanilla":
+        threshold = isinstance(unmasker, Threshold)
+        unmasker = (CarriedBudget if threshold else ReleasedDream)(**asdict(unmasker))
     if case.method == "dream_fast":
-        unmasker = forced(unmasker)
+        unmasker = forced(unmasker, spec.cache)
     if isinstance(unmasker, FilteredThreshold):
-        given = {name: case.settings.get(name) for name in ("top_p", "top_k")}
+        given = {name: _with_defaults(case).get(name) for name in ("top_p", "top_k")}
         unmasker.filters = SamplingParams(**{k: v for k, v in given.items() if v is not None})
     return unmasker
 
