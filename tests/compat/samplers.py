@@ -1,6 +1,7 @@
 """Samplers and caches as released, and orders from recorded random numbers."""
 
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -39,8 +40,13 @@ class StaleD2Cache(D2Cache):
 
     It updates confidences in a copy only, so that those of the first step stay. It rounds the
     range of candidates up by the number of masks in the last step's block, and puts the masks of
-    that block first.
+    that block first. With shifted logits, the prompt's last row is fed only if it predicts a
+    candidate.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._window, self.inflate_w = self.inflate_w, 0  # gaps are filled after the prompt's row
 
     def end_step(self, view, confidence, committed) -> None:
         super().end_step(view, confidence, committed)
@@ -50,8 +56,18 @@ class StaleD2Cache(D2Cache):
         if view.step == 0:
             super().update_confidence(view, confidence)
 
+    def _candidates(self, masked: np.ndarray, undecided: np.ndarray, block: slice) -> np.ndarray:
+        found = super()._candidates(masked, undecided, block)
+        self._proposes_first = found[0, self.run.prompt_length]
+        return found
+
     def choose(self, masked: np.ndarray, undecided: np.ndarray, block: slice) -> np.ndarray:
-        return super().choose(masked, undecided, self._block)
+        rows = super().choose(masked, undecided, self._block)
+        if self.run.info.logit_shift:
+            rows[0, self.run.prompt_length - 1] = self._proposes_first
+        for left, right in pairwise(np.flatnonzero(rows[0])):
+            rows[0, left:right] |= right - left <= self._window
+        return rows
 
     def _within_reach(self, free: np.ndarray) -> np.ndarray:
         start, last = self.run.prompt_length, free[: self.current_k][-1:]
@@ -204,6 +220,18 @@ class LastRankFactor(EarlierMasks, Factor):
         passes[0] = True
         count = int(passes.long().cumprod(0).sum())
         count += count == len(ordered) - 1
+        return Commit(candidates.top(torch.tensor([count])), candidates.ids)
+
+
+class NeverAllFactor(Factor):
+    """d2Cache's factor rule, for a batch of one: without the last candidate if all pass.
+
+    The best one is always taken.
+    """
+
+    def commit(self, candidates: Candidates, view: StepView) -> Commit:
+        found = super().commit(candidates, view)
+        count = min(int(found.mask.sum()), max(int(view.real.sum()) - 1, 1))
         return Commit(candidates.top(torch.tensor([count])), candidates.ids)
 
 

@@ -15,6 +15,7 @@ from engine.config.spec import MAX_LENGTH, RunSpec
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.unmask.base import SamplingParams, Unmasker
+from engine.unmask.methods.factor import Factor
 from engine.unmask.methods.quota import Quota
 from engine.unmask.methods.threshold import Threshold
 from tests.compat.loops import (
@@ -26,6 +27,7 @@ from tests.compat.loops import (
 )
 from tests.compat.samplers import (
     FilteredThreshold,
+    NeverAllFactor,
     RecordedOrder,
     ReleasedDream,
     forced,
@@ -34,7 +36,7 @@ from tests.compat.samplers import (
     with_earlier_masks,
 )
 from tests.compat.schedules import CarriedBudget, RoundedQuota, rounded_counts
-from tests.conformance.cases import Case
+from tests.conformance.cases import Case, UnknownCaseError
 from tests.conformance.guided_calls import cfg_interval
 from tests.conformance.recorders import ObservedRecorder
 from tests.conformance.runs import Decoded, Setup
@@ -49,23 +51,33 @@ ROLLOUT_ATOL = 1e-3
 THRESHOLD = 0.9  # of Fast-dLLM's samplers for Dream, if a case names none
 INFLATE_W = 4  # of d2Cache's class, if a case names none
 
-LENGTHS: dict[str, Any] = {"gen_length": None, "block_length": None, "steps": None}
+D2_SCORES = {"maskgit_plus": "confidence", "topk_margin": "margin", "entropy": "entropy"}
+
+LENGTHS: dict[str, Any] = {
+    "gen_length": None, "block_length": None, "steps": None, "temperature": (0,),
+}  # fmt: skip
+LLADA: dict[str, Any] = {"remasking": ("low_confidence",)}
 DREAM: dict[str, Any] = {"eps": None, "top_p": None, "top_k": None}  # knobs of the rule `dream`
 SETTINGS: dict[str, dict[str, Any]] = {
-    "llada_vanilla": {"cfg_scale": None, "attention_mask": ("ones",)},
-    "fastdllm_llada": {"cache": None, "threshold": None},
-    "dllm_fast": {"cache": None, "factor": None, "threshold": None},
+    "llada_vanilla": {"cfg_scale": None, "attention_mask": ("ones",)} | LLADA,
+    "fastdllm_llada": {"cache": None, "threshold": None} | LLADA,
+    "dllm_fast": {"cache": None, "factor": None, "threshold": None} | LLADA,
     "dllm_cache": {
         "kp": None, "kr": None, "rho": None, "cfg_scale": None, "cfg_interval": None,
         "cfg_interval_steps": None, "attention_mask": ("ones",),
+    } | LLADA,
+    "dkv_decode": {"enable_cache": None, "reload": None} | LLADA,
+    "dkv_greedy": {
+        "enable_cache": None, "reload": None, "window": None, "remasking": ("random",),
     },
-    "dkv_decode": {"enable_cache": (True,), "reload": None},
-    "dkv_greedy": {"enable_cache": (True,), "reload": None, "window": None},
-    "d2": {"cache": None, "sigma": None, "cache_args": None},
+    "d2": {
+        "cache": ("none", "prefix", "dual", "d2"), "sigma": None, "cache_args": None,
+        "threshold": None, "factor": None, "alg": tuple(D2_SCORES),
+    },
     "spa": {
         "proxy_rank": None, "update_ratio": None, "refresh_steps": None, "refresh_gen_steps": None,
         "threshold": None, "factor": None, "dynamic_threshold_factor": None,
-    },
+    } | LLADA,
     "dream_vanilla": {"alg": None, "threshold": None} | DREAM,
     "dream_fast": {"alg": None, "cache": ("prefix", "dual"), "threshold": None} | DREAM,
 }  # fmt: skip
@@ -119,6 +131,9 @@ def spec_of(case: Case) -> RunSpec:
     settings, method = case.settings, case.method
     if method.startswith("dream_"):
         settings = _with_defaults(case)
+    if method == "spa" and settings["proxy_rank"] <= 1:  # a share of V's width
+        width = case.load_adapter().info.d_kv
+        settings = {**settings, "proxy_rank": int(width * settings["proxy_rank"])}
     steps, length = settings["steps"], settings["gen_length"]
     if method == "dllm_fast":
         blocks = -(-length // settings["block_length"])
@@ -129,6 +144,8 @@ def spec_of(case: Case) -> RunSpec:
     )
     if method == "dkv_greedy":
         knobs |= {"quota.score": "random"}
+    if method == "d2":
+        knobs |= _d2_score(settings, unmasker)
     return RunSpec(
         gen_length=length,
         block_length=settings["block_length"],
@@ -149,12 +166,12 @@ def _cache(settings: Mapping[str, Any], method: str) -> tuple[str, dict[str, Any
         knobs["dllm_cache.response_interval"] = _interval(settings["kr"])
         knobs["dllm_cache.recompute_ratio"] = float(settings["rho"])
         knobs["dllm_cache.cfg_interval"] = cfg_interval(settings)
-    if method.startswith("dkv_"):
+    if method.startswith("dkv_") and settings.get("enable_cache", True):
         cache = "dkv_cache"
         knobs["dkv_cache.reload_interval"] = settings["reload"]
         knobs["dkv_cache.variant"] = method.removeprefix("dkv_")
-    if method == "dkv_greedy":
-        knobs["dkv_cache.window"] = settings["window"]
+        if method == "dkv_greedy":
+            knobs["dkv_cache.window"] = settings["window"]
     if method == "spa":
         cache = "spa_cache"
         knobs["spa_cache.rank"] = settings["proxy_rank"]
@@ -181,6 +198,18 @@ def _rule(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if setting is None:
         return "quota", {}
     return rules[setting].split(".")[0], {rules[setting]: float(settings[setting])}
+
+
+def _d2_score(settings: Mapping[str, Any], unmasker: str) -> dict[str, Any]:
+    """The knobs of the measure that d2Cache's sampler ranks by.
+
+    Raises UnknownCaseError if it is weighted by the density for another rule than the prior's.
+    """
+    score = D2_SCORES[settings.get("alg", "maskgit_plus")]
+    others = [name for name in ("threshold", "factor") if settings.get(name) is not None]
+    if (others and settings.get("sigma")) or (score != "confidence" and unmasker != "quota"):
+        raise UnknownCaseError("settings alg, sigma, threshold and factor are unknown together")
+    return {} if score == "confidence" else {"quota.score": score}
 
 
 def _with_defaults(case: Case) -> Mapping[str, Any]:
@@ -237,6 +266,8 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
     unmasker = make_unmasker(spec)
     if case.method == "spa":
         return with_earlier_masks(unmasker)
+    if case.method == "d2" and isinstance(unmasker, Factor):
+        return NeverAllFactor(**asdict(unmasker))
     if case.method == "dllm_fast" and isinstance(unmasker, Quota):
         return RoundedQuota(**asdict(unmasker))
     if case.method == "dream_vanilla":
@@ -248,6 +279,12 @@ def _unmasker(case: Case, spec: RunSpec) -> Unmasker:
         given = {name: _with_defaults(case).get(name) for name in ("top_p", "top_k")}
         unmasker.filters = SamplingParams(**{k: v for k, v in given.items() if v is not None})
     return unmasker
+
+
+def returned_nothing(case: Case) -> bool:
+    """Whether the sampler returned an answer of masks: that of SPA-Cache does if masks are left."""
+    answer = case.arrays["final_ids"][len(case.prompt) :]
+    return case.method == "spa" and bool((answer == case.load_adapter().info.mask_id).all())
 
 
 def differences(case: Case, found: Decoded, recorder: ObservedRecorder) -> Iterator[str]:
