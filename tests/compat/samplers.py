@@ -57,8 +57,10 @@ class StaleD2Cache(D2Cache):
             super().update_confidence(view, confidence)
 
     def _candidates(self, masked: np.ndarray, undecided: np.ndarray, block: slice) -> np.ndarray:
-        found = super()._candidates(masked, undecided, block)
-        self._proposes_first = found[0, self.run.prompt_length]
+        found, first = super()._candidates(masked, undecided, block), self.run.prompt_length
+        self._proposes_first = found[0, first]
+        if self.run.info.logit_shift:
+            found[0, first] = False  # so that the roll-out may choose its row, which then counts
         return found
 
     def choose(self, masked: np.ndarray, undecided: np.ndarray, block: slice) -> np.ndarray:

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from tests.compat.test_samplers import DREAM, LLADA, SPA, FedRows, MicroCase, decoded
 from tests.conformance import samplers
 from tests.conformance.cases import GOLDENS, Case, UnknownCaseError, read_cases
 from tests.conformance.compare import compare, observe
+from tests.conformance.recorders import ObservedRecorder, ShippedRecorder
 
 D2 = {"gen_length": 8, "block_length": 8, "steps": 8, "cache": "none"}
 
@@ -75,3 +77,15 @@ def test_spa_cache_returns_an_answer_of_masks_if_masks_are_left():
     assert compare(case).differences == ["as shipped: no logits were compared"]
     order[found.order.argmin()] = 3
     assert "unmask_call differs" in compare(case).differences[0]
+
+
+@pytest.mark.parametrize("recorder", [ObservedRecorder, ShippedRecorder])
+def test_logits_that_an_unstable_selection_changes_are_not_compared(recorder):
+    columns = ("upd_call", "upd_layer", "upd_idx", "upd_stable")
+    rows = (np.array([2, 3]), np.array([1, 1]), np.array([[0], [1]]), np.array([True, False]))
+    calls = np.array([2, 3, 4])
+    logits = {"logit_call": calls, "logit_pos": calls, "logits": np.zeros((3, 5), np.float32)}
+    found = recorder({**dict(zip(columns, rows, strict=True)), **logits}).logits
+    for call in calls:
+        found.compare(call, found.entries(call), torch.full((1, 5), float(call)))
+    assert (found.compared, found.error()) == (3, 2.0)

@@ -68,7 +68,10 @@ def wide(error: float, atol: float) -> list[str]:
 
 
 class RecordedSets:
-    """The recorded row selections of a run by call and layer; unstable ones are not compared."""
+    """The recorded row selections of a run by call and layer; unstable ones are not compared.
+
+    They change the logits of their call and of all later ones.
+    """
 
     def __init__(self, golden: Arrays) -> None:
         self.recorded: dict[tuple[int, int], set[int] | None] = {}
@@ -98,7 +101,7 @@ class ObservedRecorder(Recorder):
 
     def __init__(self, golden: Arrays) -> None:
         self.sets = RecordedSets(golden)
-        self.logits = RecordedLogits(golden, self.sets.first_unstable)
+        self.logits = RecordedLogits(golden, self.sets.first_unstable - 1)
         self.fed: list[np.ndarray] = []
         self.influence, self.influence_error = golden.get("x_global_importance", ()), 0.0
         self._plans: list[LayerPlan] = []
@@ -153,7 +156,7 @@ class ShippedRecorder(Recorder):
     """Compares the recorded rows that a run computes anyway; it changes nothing in the run."""
 
     def __init__(self, golden: Arrays) -> None:
-        self.logits = RecordedLogits(golden, RecordedSets(golden).first_unstable)
+        self.logits = RecordedLogits(golden, RecordedSets(golden).first_unstable - 1)
 
     def wrap_adapter(self, adapter: ModelAdapter, store: ActivationStore) -> Any:
         """A proxy that keeps the logits before guidance."""
