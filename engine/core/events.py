@@ -32,10 +32,11 @@ class Waiting:
     """A run that is not computing at the moment.
 
     `state` is `lock` (queued behind other runs), `gpu` (a shared GPU is requested), `fetching` (a
-    model from the Hub), `loading` (a model from disk), `warmup` or `paused`. While fetching and
-    loading, `done` of `total` bytes (0: not known yet) of the model `what` have arrived. At the
-    lock, `ahead` runs come first and need at most about `seconds` (None: unknown); at `gpu`,
-    `seconds` is the time requested.
+    model from the Hub), `loading` (a model from disk), `images` (they are encoded), `calibrating`
+    (the drifts that a cache needs are measured on the model), `warmup` or `paused`. Of what takes
+    long, `done` of `total` (0: not known yet) are done, in the `unit` bytes or forwards, for the
+    model `what`. At the lock, `ahead` runs come first and need at most about `seconds` (None:
+    unknown); at `gpu`, `seconds` is the time requested.
     """
 
     state: str
@@ -44,6 +45,7 @@ class Waiting:
     what: str = ""
     ahead: int = 0
     seconds: float | None = None
+    unit: str = "bytes"
 
 
 @dataclass(frozen=True, slots=True)

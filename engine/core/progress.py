@@ -1,4 +1,4 @@
-"""Progress of long work before a run, such as a download: generators of `ByteProgress`."""
+"""Progress of long work before a run, such as a download: generators of `Progress`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from engine.core.control import Control
 from engine.core.events import Waiting
@@ -17,11 +17,12 @@ MIN_INTERVAL = 0.2  # seconds between two Waiting events
 
 
 @dataclass(frozen=True)
-class ByteProgress:
-    """Bytes done, and bytes in total (0 if not known yet)."""
+class Progress:
+    """Bytes or forwards done, and those in total (0 if not known yet)."""
 
     done: int
     total: int
+    unit: Literal["bytes", "forwards"] = "bytes"
 
 
 def run_to_end(steps: Generator[Any, None, T]) -> T:
@@ -35,7 +36,7 @@ def run_to_end(steps: Generator[Any, None, T]) -> T:
 
 
 def with_progress(
-    steps: Generator[ByteProgress, None, T],
+    steps: Generator[Progress, None, T],
     state: str,
     what: str,
     control: Control,
@@ -55,5 +56,5 @@ def with_progress(
                 return end.value
             if time.monotonic() - last >= interval:
                 last = time.monotonic()
-                yield Waiting(state, step.done, step.total, what)
+                yield Waiting(state, step.done, step.total, what, unit=step.unit)
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +11,7 @@ from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepP
 from engine.cache.calibration.drift_profile import BINS, DriftProfile, histogram
 from engine.cache.store import Site
 from engine.config.spec import RunSpec
+from engine.core.progress import Progress
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
 from engine.models.ops import drift
@@ -70,19 +71,20 @@ def measure_drifts(
     base: str,
     quantity: str,
     block_size: int = 0,
-) -> DriftProfile:
+) -> Generator[Progress, None, DriftProfile]:
     """Decode training problems of the corpus with the cache `base` and collect the drifts.
 
+    Yields the forwards done, of those that the problems take unless a text ends early.
     `make_job` makes a job of a spec and a policy stacked on the spec's cache; `quantity` is `q0`
     or `v`; `block_size` is that of a model with block-causal attention, or 0.
     """
     meter, block = DriftMeter(quantity), block_size or RunSpec().block_length
     length = -(-ANSWER // block) * block
-    for problem in corpus.draw(SEED, PROBLEMS, TRAINING, FAMILY):
+    for index, problem in enumerate(corpus.draw(SEED, PROBLEMS, TRAINING, FAMILY)):
         spec = RunSpec(
             model=model, prompt=problem.question, gen_length=length, block_length=block,
             steps=length, cache=base,
         )  # fmt: skip
-        for _ in denoise(Denoiser(make_job(spec, meter))):
-            pass
+        for event in denoise(Denoiser(make_job(spec, meter))):
+            yield Progress(index * length + event.step + 1, PROBLEMS * length, "forwards")
     return DriftProfile(base, quantity, np.stack(meter.counts), np.array(meter.totals))

@@ -17,7 +17,7 @@ from engine.catalog import make_rule
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory
 from engine.core.files import ASSETS
-from engine.core.progress import ByteProgress
+from engine.core.progress import Progress
 from engine.estimate.gpu_time import GpuSpec, guider_seconds
 from engine.guider.model import (
     Guider,
@@ -115,9 +115,7 @@ class GuiderPool:
         """Names of the listed guiders."""
         return self._resolver.names
 
-    def fetch(
-        self, spec: RunSpec, fits: Callable[[Path], None]
-    ) -> Generator[ByteProgress, None, None]:
+    def fetch(self, spec: RunSpec, fits: Callable[[Path], None]) -> Generator[Progress, None, None]:
         """Fetch the guider of a spec if it is not on disk.
 
         `fits` gets its folder before the weights are fetched; see Hub.fetch.
@@ -165,12 +163,12 @@ class GuiderPool:
             numbers += size.weights
         return numbers * dtype_of(spec).itemsize
 
-    def load(self, spec: RunSpec, keep: Collection[RunSpec]) -> Generator[ByteProgress, None, None]:
+    def load(self, spec: RunSpec, keep: Collection[RunSpec]) -> Generator[Progress, None, None]:
         """Load a spec's guider if need be, evicting none of `keep`; yields once, before loading."""
         settings, folder = self._settings_and_folder(spec)
         if settings is None or folder is None or _key(spec, folder) in self._loaded:
             return
-        yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
+        yield Progress(0, _size(folder).weights * dtype_of(spec).itemsize)
         self._load(spec, settings.guider, folder, keep)
 
     def make_run_guider(
@@ -273,7 +271,7 @@ class GuiderPool:
 
     def fetch_decoder(
         self, spec: RunSpec, free: Callable[[], Mapping[str, int]]
-    ) -> Generator[ByteProgress, None, None]:
+    ) -> Generator[Progress, None, None]:
         """Fetch the decoder of a spec if it is not on disk and its run fits; see Hub.fetch.
 
         `free` gives the bytes by device that are free for it.
@@ -288,12 +286,12 @@ class GuiderPool:
 
     def load_decoder(
         self, spec: RunSpec, keep: Collection[RunSpec]
-    ) -> Generator[ByteProgress, None, Guider]:
+    ) -> Generator[Progress, None, Guider]:
         """As `load`, the decoder of a spec."""
         folder = self.decoder_folder(spec)
         assert folder is not None, "it has been fetched"
         if _key(spec, folder) not in self._loaded:
-            yield ByteProgress(0, _size(folder).weights * dtype_of(spec).itemsize)
+            yield Progress(0, _size(folder).weights * dtype_of(spec).itemsize)
         return self._load(spec, _decoder_name(spec), folder, keep)
 
     def unused(self, specs: Collection[RunSpec]) -> list[nn.Module]:

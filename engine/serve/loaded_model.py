@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from engine.cache.calibration.drift_profile import DriftProfile
 from engine.cache.stack import Stack
 from engine.catalog import check_model, make_policy, make_rule, make_unmasker
 from engine.config.spec import RunSpec
+from engine.core.progress import Progress, run_to_end
 from engine.generate.branch import BranchPoint, branch_job
 from engine.generate.capture.capturers import make_capturer
 from engine.generate.job import Job, filled_after_end
@@ -177,17 +178,51 @@ def _first_canvas(
 def policy_context_of(model: LoadedModel, name: str) -> PolicyContext:
     """The context of policies on a model; each drift profile is measured once."""
 
+    def drifts(base: str, quantity: str) -> DriftProfile:
+        if (base, quantity) not in model.profiles:
+            run_to_end(_measure(model, name, base, quantity))
+        return model.profiles[base, quantity]
+
+    return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
+
+
+class _UnknownDriftsError(Exception):
+    """A policy needs drifts (base cache, quantity) that were never measured on the model."""
+
+
+def measure_needed_drifts(model: LoadedModel, spec: RunSpec) -> Generator[Progress, None, int]:
+    """Measure the drifts that the policies of a spec need and no file has, with progress.
+
+    Returns the number of profiles measured. Without this, `make_job` measures them when its policy
+    is prepared.
+    """
+
+    def known(base: str, quantity: str) -> DriftProfile:
+        if (base, quantity) not in model.profiles:
+            raise _UnknownDriftsError(base, quantity)
+        return model.profiles[base, quantity]
+
+    context, measured = replace(policy_context_of(model, spec.model), measure=known), 0
+    while True:
+        try:
+            make_policy(spec).prepare(context)
+        except _UnknownDriftsError as needed:
+            yield from _measure(model, spec.model, *needed.args)
+            measured += 1
+        else:
+            return measured
+
+
+def _measure(
+    model: LoadedModel, name: str, base: str, quantity: str
+) -> Generator[Progress, None, None]:
+    """Measure a drift profile and keep it with the model."""
+
     def make(calibration: RunSpec, meter: CachePolicy) -> Job:
         asked = replace(calibration, chat=bool(model.tokenizer.template))
         job = make_job(model, asked, [prompt_ids(asked, model.tokenizer)])
         return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
 
-    def drifts(base: str, quantity: str) -> DriftProfile:
-        known = model.profiles
-        if (base, quantity) not in known:
-            known[base, quantity] = measure_drifts(
-                make, name, base, quantity, model.adapter.info.block_size
-            )
-        return known[base, quantity]
-
-    return PolicyContext(model.adapter, model.digest, model.folder, drifts, kept=model.kept)
+    block_size = model.adapter.info.block_size
+    measured = yield from measure_drifts(make, name, base, quantity, block_size)
+    model.profiles[base, quantity] = measured

@@ -17,7 +17,7 @@ from engine.catalog import make_policy
 from engine.config.spec import RunSpec
 from engine.core.control import Control
 from engine.core.device import free_memory
-from engine.core.progress import ByteProgress
+from engine.core.progress import Progress
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import (
     InsufficientMemoryError,
@@ -67,7 +67,7 @@ class InUse:
         runs = list(self._runs.values())
         return [spec for control, specs in runs if control.state in states for spec in specs]
 
-    def retry(self, check: Callable[[], object]) -> Iterator[ByteProgress]:
+    def retry(self, check: Callable[[], object]) -> Iterator[Progress]:
         """`check` whether something fits, a second time after `end_stopped` if it does not."""
         try:
             check()
@@ -75,7 +75,7 @@ class InUse:
             yield from self.end_stopped()
             check()
 
-    def end_stopped(self) -> Iterator[ByteProgress]:
+    def end_stopped(self) -> Iterator[Progress]:
         """Wait, at most MAX_END, until the runs that were stopped have ended; free their memory.
 
         A paused run that is stopped in favour of another one may still hold its model for a moment
@@ -85,7 +85,7 @@ class InUse:
         while any(control.state == "stopped" for control, _ in list(self._runs.values())):
             if time.monotonic() >= last:
                 break
-            yield ByteProgress(0, 0)
+            yield Progress(0, 0)
             time.sleep(POLL)
         free_memory()
 

@@ -14,7 +14,7 @@ import torch
 from engine.catalog import check_model
 from engine.config.spec import RunSpec
 from engine.core.device import free_memory
-from engine.core.progress import ByteProgress, run_to_end
+from engine.core.progress import Progress, run_to_end
 from engine.guider.model import Guider
 from engine.models.base import ModelInfo
 from engine.models.kernels.machine import choose_kernels
@@ -183,7 +183,7 @@ class ModelPool:
         later = partial(self._free_without, [spec], spec)
         return plan_beside_paused(plan, self._free_after_eviction(spec), later)
 
-    def fetch(self, spec: RunSpec) -> Generator[ByteProgress, None, None]:
+    def fetch(self, spec: RunSpec) -> Generator[Progress, None, None]:
         """Download the models that a spec needs, if they are not on disk.
 
         Whether the run fits is checked again once their configs and tokenizers are here, of a spec
@@ -226,7 +226,7 @@ class ModelPool:
 
     def load_with_progress(
         self, spec: RunSpec, tokens: int = 1
-    ) -> Generator[ByteProgress, None, LoadedModel | Guider]:
+    ) -> Generator[Progress, None, LoadedModel | Guider]:
         """`load_to_run` with its progress, leaving memory for a prompt of `tokens` tokens.
 
         Other models are evicted for it if that suffices, except those `in_use`.
@@ -242,7 +242,7 @@ class ModelPool:
 
     def _load(
         self, spec: RunSpec, tokens: int = 1, keep: Collection[RunSpec] = ()
-    ) -> Generator[ByteProgress, None, LoadedModel]:
+    ) -> Generator[Progress, None, LoadedModel]:
         """Load the diffusion model of a spec, and its guider."""
         key, folder = _key(spec), self._resolver.find(spec.model)
         tokenizer, keep = self.tokenizer(spec.model), [spec, *keep, *self.in_use.specs()]
@@ -283,7 +283,7 @@ class ModelPool:
             self._tokenizers[key] = folder_tokenizer(name, folder)
         return self._tokenizers[key]
 
-    def _load_vision(self, spec: RunSpec, key: Key, folder: Path) -> Iterator[ByteProgress]:
+    def _load_vision(self, spec: RunSpec, key: Key, folder: Path) -> Iterator[Progress]:
         """Load the vision part of a spec's model, if the spec has images and it is not loaded."""
         model, vision = self._loaded[key], self._vision_of(folder, spec)
         if not spec.images or model.vision is not None or vision is None:
@@ -346,7 +346,7 @@ class ModelPool:
 
     def _evict_until_fits(
         self, spec: RunSpec, info: ModelInfo, run: int, keep: Collection[RunSpec]
-    ) -> Iterator[ByteProgress]:
+    ) -> Iterator[Progress]:
         """Evict models until that of `spec` fits, none in vain; else InsufficientMemoryError."""
         dtype, main = dtype_of(spec), main_device(spec.device, free_bytes())
         yield from self.in_use.retry(
@@ -357,9 +357,7 @@ class ModelPool:
         yield from self._make_room(main, needed_bytes(info, dtype, main, run), keep)
         check_fits(info, dtype, spec.device, run)
 
-    def _make_room(
-        self, device: str, needed: int, keep: Collection[RunSpec]
-    ) -> Iterator[ByteProgress]:
+    def _make_room(self, device: str, needed: int, keep: Collection[RunSpec]) -> Iterator[Progress]:
         """Evict models until `needed` bytes are free on a device, or all but those of `keep`."""
         main = main_device(device, free_bytes())
         if free_bytes()[main] < needed:

@@ -15,7 +15,7 @@ from engine.core.progress import with_progress
 from engine.generate.branch import BranchPoint
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.lane import AnyLane, make_lane
-from engine.serve.loaded_model import LoadedModel
+from engine.serve.loaded_model import LoadedModel, measure_needed_drifts
 from engine.serve.model_pool import ModelPool
 from engine.vision import run_images
 
@@ -95,6 +95,12 @@ def load_lanes(
         images = yield from tagged(name, with_progress(encoding, "images", "", control))
         if images is None:
             return None
+        if isinstance(model, LoadedModel):
+            measuring = with_progress(
+                measure_needed_drifts(model, spec), "calibrating", spec.model, control
+            )
+            if (yield from tagged(name, measuring)) is None:
+                return None
         lanes[name] = make_lane(model, spec, points[name], images)
         yield name, Waiting("warmup", what=spec.model)
         lanes[name].warm_up()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.core.progress import ByteProgress, run_to_end
+from engine.core.progress import Progress, run_to_end
 from engine.models.loading.checkpoint import Checkpoint
 from engine.vision.config import HEADS, NEWLINE, PROJECTOR, TOWER, VisionInfo
 from engine.vision.crops import crops_of, pixel_values
@@ -60,7 +60,7 @@ class ImageEncoder(nn.Module):
     @classmethod
     def load(
         cls, checkpoint: Checkpoint, info: VisionInfo, dtype: torch.dtype, device: torch.device
-    ) -> Generator[ByteProgress, None, ImageEncoder]:
+    ) -> Generator[Progress, None, ImageEncoder]:
         """Load the vision part of a checkpoint; yields bytes of the files.
 
         Raises CheckpointError naming a missing or wrong tensor.
@@ -80,7 +80,7 @@ class ImageEncoder(nn.Module):
                 parameter[start : start + len(piece)].copy_(piece)
                 start += len(piece)
                 done += piece.nbytes
-                yield ByteProgress(done, total)
+                yield Progress(done, total)
         return encoder.eval()
 
     @classmethod

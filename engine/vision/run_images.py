@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.config.images import ImageRef
 from engine.config.spec import RunSpec
 from engine.core.device import synchronized_time
-from engine.core.progress import ByteProgress
+from engine.core.progress import Progress
 from engine.models.base import ModelInfo
 from engine.models.tokenizer import Tokenizer
 from engine.vision.config import VisionInfo
@@ -143,7 +143,7 @@ def encode_images(
     placed: tuple[PlacedImage, ...],
     pictures: Pictures,
     known: Encoded,
-) -> Generator[ByteProgress, None, PromptImages]:
+) -> Generator[Progress, None, PromptImages]:
     """Encode the images of a prompt; those in `known` are reused, new ones added to it.
 
     Yields bytes of the crops' pixels. The `encoder` may be None if there are no images.
@@ -161,7 +161,7 @@ def encode_images(
             steps = _timed(encoding, encoder.device)
             while True:
                 try:
-                    yield ByteProgress(size * (done + next(steps)), size * total)
+                    yield Progress(size * (done + next(steps)), size * total)
                 except StopIteration as end:
                     known[key] = EncodedImage(*end.value)
                     break

@@ -73,12 +73,14 @@ class Feed:
 def wait(event: Waiting) -> dict[str, Any]:
     """The progress of a Waiting event.
 
-    Either bytes `done` of `total` and `what` is loaded, or the runs `ahead` and `seconds` to wait.
+    Either `done` of `total` in a `unit` and `what` they are for, or the runs `ahead` and `seconds`
+    to wait.
     """
     if event.state in ("lock", "gpu"):
         seconds = None if event.seconds is None else round(event.seconds)
         return {"ahead": event.ahead, "seconds": seconds}
-    return {"done": event.done, "total": event.total, "what": event.what[:120]}
+    done = {"done": event.done, "total": event.total, "unit": event.unit}
+    return done | {"what": event.what[:120]}
 
 
 def lane_end(trace: Trace) -> dict[str, Any]:

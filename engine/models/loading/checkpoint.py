@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.core.files import cache_path, write_atomically
-from engine.core.progress import ByteProgress, run_to_end
+from engine.core.progress import Progress, run_to_end
 
 MAX_JSON_BYTES, MAX_MESSAGE = 50_000_000, 600  # bytes of a file; characters of an error message
 DTYPE_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # dtypes that are read
@@ -177,7 +177,7 @@ class Checkpoint:
         """Sixteen hex digits of SHA-256 over every byte of the weight files, in order of names."""
         return run_to_end(self.digest_steps())
 
-    def digest_steps(self) -> Generator[ByteProgress, None, str]:
+    def digest_steps(self) -> Generator[Progress, None, str]:
         """`digest` as a generator, so that hashing large files can be stopped.
 
         Files up to SMALL_FILE_BYTES are hashed as they are, of larger ones the size and the own
@@ -222,7 +222,7 @@ class Checkpoint:
             self._files[name], self.shapes[name], self._dtypes[name] = path, shape, dtype
 
 
-def _file_sha256(path: Path) -> Generator[ByteProgress, None, str]:
+def _file_sha256(path: Path) -> Generator[Progress, None, str]:
     """SHA-256 of a file, hex; read once, then kept in the user's cache folder.
 
     The Hub's cache names large files by their SHA-256, so those are not read at all.
@@ -238,7 +238,7 @@ def _file_sha256(path: Path) -> Generator[ByteProgress, None, str]:
     with path.open("rb") as file:
         while data := file.read(HASH_BYTES):
             sha.update(data)
-            yield ByteProgress(0, 0)
+            yield Progress(0, 0)
     if _file_stamp(path) == before:
         with suppress(OSError):
             write_atomically(stored, sha.hexdigest().encode())

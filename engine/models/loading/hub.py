@@ -28,7 +28,7 @@ from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.utils import tqdm
 
 from engine.core.files import free_on_disk, write_atomically
-from engine.core.progress import ByteProgress
+from engine.core.progress import Progress
 from engine.models.loading.checkpoint import INDEX, MAX_JSON_BYTES, CheckpointError, read_json
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class _Download:
         self.total = self.done = 0
         self.stopped = False
 
-    def run(self, task: Callable[[], T]) -> Generator[ByteProgress, None, T]:
+    def run(self, task: Callable[[], T]) -> Generator[Progress, None, T]:
         """Run a task in its own thread and return its value, yielding progress.
 
         The thread is left to end on its own if the generator is closed.
@@ -78,7 +78,7 @@ class _Download:
         running = True
         while running:
             running = not wait([future], POLL_SECONDS).done
-            yield ByteProgress(max(0, min(self.done, self.total)), self.total)
+            yield Progress(max(0, min(self.done, self.total)), self.total)
         try:
             return future.result()
         except DOWNLOAD_ERRORS as error:
@@ -191,7 +191,7 @@ class Hub:
 
     def fetch(
         self, name: str, fits: Callable[[Path], None], field: str = "model"
-    ) -> Generator[ByteProgress, None, Path]:
+    ) -> Generator[Progress, None, Path]:
         """Download a model; the generator's value is its folder.
 
         Config and tokenizer come first. `fits` gets their folder and may raise ValueError; then

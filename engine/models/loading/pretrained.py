@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from engine.core.progress import ByteProgress, run_to_end
+from engine.core.progress import Progress, run_to_end
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.loading.checkpoint import Checkpoint, CheckpointError
 from engine.models.loading.config import read_config
@@ -69,7 +69,7 @@ class PretrainedAdapter(ModelAdapter):
         placement: Placement,
         stop_ids: tuple[int, ...] = (),
         fill_id: int | None = None,
-    ) -> Generator[ByteProgress, None, PretrainedAdapter]:
+    ) -> Generator[Progress, None, PretrainedAdapter]:
         """Load a checkpoint, each weight directly to its device; the value is the adapter.
 
         `stop_ids` and `fill_id` are those of the tokenizer; without the latter, EOS fills. Peak
@@ -104,13 +104,13 @@ class PretrainedAdapter(ModelAdapter):
             like, place = adapter.get_parameter(target), places[module]
             if place == DISK and offloaded.stored(target, like):
                 done += sum(checkpoint.nbytes(*part) for part in found)
-                yield ByteProgress(done, total)
+                yield Progress(done, total)
                 continue
             device = holding_device(place, placement.main)
             tensor = torch.empty(like.shape, dtype=like.dtype, device=device or CPU)
             for count in _fill(checkpoint, found, tensor):
                 done += count
-                yield ByteProgress(done, total)
+                yield Progress(done, total)
             if device is not None:
                 owner = adapter.get_submodule(module)
                 owner.register_parameter(leaf, nn.Parameter(tensor, requires_grad=False))
@@ -136,7 +136,7 @@ class PretrainedAdapter(ModelAdapter):
         return run_to_end(cls.load(checkpoint, dtype, Placement(device), stop_ids, fill_id))
 
 
-def _check_head(checkpoint: Checkpoint, layout: Layout) -> Generator[ByteProgress, None, None]:
+def _check_head(checkpoint: Checkpoint, layout: Layout) -> Generator[Progress, None, None]:
     """Check that the head that a checkpoint with tied weights stores is a copy of its embedding.
 
     Both are read, in pieces; their number formats may differ. Raises CheckpointError naming the
@@ -151,7 +151,7 @@ def _check_head(checkpoint: Checkpoint, layout: Layout) -> Generator[ByteProgres
                 f"{layout.head}: differs from {layout.embedding}, but config.json ties the two; "
                 "copy it and the weights from the same checkpoint, or untie them in config.json"
             )
-        yield ByteProgress(0, 0)
+        yield Progress(0, 0)
 
 
 def _sources(

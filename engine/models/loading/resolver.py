@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
-from engine.core.progress import ByteProgress
+from engine.core.progress import Progress
 from engine.models.loading.families import folder_adapter_class, read_model_info
 from engine.models.loading.hub import Hub, is_repo_id
 from engine.models.loading.registry import REGISTERED
@@ -52,7 +52,7 @@ class ModelResolver:
                 return self._hub.find(name)
         raise ValueError(self._unknown_message(name))
 
-    def fetch(self, name: str, fits: Callable[[Path], None]) -> Generator[ByteProgress, None, None]:
+    def fetch(self, name: str, fits: Callable[[Path], None]) -> Generator[Progress, None, None]:
         """Download a model that is not on disk; see Hub.fetch."""
         if self.find(name) is None:
             assert self._hub is not None, "only models of the Hub have no folder"

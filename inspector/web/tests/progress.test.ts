@@ -6,13 +6,19 @@ function loading(
   done: number,
   total: number,
   what = "",
-): { done: number; total: number; what: string } {
-  return { done, total, what };
+  unit = "bytes",
+): { done: number; total: number; what: string; unit: string } {
+  return { done, total, what, unit };
 }
 
 test("a download is told in percent and in the unit of its size", () => {
   assert.equal(waitWords(loading(1.5e9, 15.7e9, "weights")), "weights · 9 % · 1.50 of 15.7 GB");
   assert.equal(waitWords(loading(5, 10)), "50 % · 5 of 10 bytes");
+});
+
+test("forwards are counted, in words and in speech", () => {
+  assert.equal(waitWords(loading(1280, 5120, "m", "forwards")), "m · 25 % · 1280 of 5120 forwards");
+  assert.equal(spokenWait(loading(1280, 5120, "m", "forwards")), "25 % of 5120 forwards");
 });
 
 test("a size that is rounded up to a unit is told in that unit", () => {

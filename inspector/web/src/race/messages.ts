@@ -101,7 +101,7 @@ export interface Summary {
 /** Progress of something that is waited for: bytes loaded, or runs in a queue. */
 export type Wait =
   | { ahead: number; seconds: number | null }
-  | { ahead?: undefined; done: number; total: number; what: string };
+  | { ahead?: undefined; done: number; total: number; unit: string; what: string };
 
 /** What a link needs to bring a race back (`inspector.page_data.links`). */
 export interface LinkSource {

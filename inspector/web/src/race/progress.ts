@@ -14,13 +14,14 @@ const UNITS: readonly (readonly [number, string])[] = [
   [1e3, "kB"],
 ];
 
-function unitOf(bytes: number): readonly [number, string] {
-  return UNITS.find(([scale]) => bytes >= 0.9995 * scale) ?? [1, "bytes"];
+/** The scale and name of the unit in which so much is told. */
+function unitOf(count: number, unit: string): readonly [number, string] {
+  return (unit === "bytes" && UNITS.find(([scale]) => count >= 0.9995 * scale)) || [1, unit];
 }
 
-/** A number of bytes in a unit, with three digits or, of bytes, without decimals. */
-function inUnit(bytes: number, scale: number): string {
-  const value = bytes / scale;
+/** A count in a unit, with three digits or, at scale 1, without decimals. */
+function inUnit(count: number, scale: number): string {
+  const value = count / scale;
   if (scale === 1 || value >= 99.95) return value.toFixed(0);
   return value.toFixed(value >= 9.995 ? 1 : 2);
 }
@@ -40,7 +41,7 @@ function queueWords(wait: Queue): string {
 }
 
 function loadingWords(wait: Loading): string {
-  const [scale, unit] = unitOf(wait.total || wait.done);
+  const [scale, unit] = unitOf(wait.total || wait.done, wait.unit);
   const done = inUnit(wait.done, scale);
   const parts = [wait.what && visible(wait.what)];
   if (wait.total) {
@@ -60,7 +61,7 @@ export function spokenWait(wait: Wait | null): string {
   if (!wait) return "";
   if (isQueue(wait)) return queueWords(wait);
   if (!wait.total) return "";
-  const [scale, unit] = unitOf(wait.total);
+  const [scale, unit] = unitOf(wait.total, wait.unit);
   const quarters = Math.floor(4 * shareDone(wait)) * 25;
   return `${quarters} % of ${inUnit(wait.total, scale)} ${unit}`;
 }
