@@ -49,7 +49,8 @@ def test_a_stop_ends_the_measurement(session):
     assert states(events)[-1] == "calibrating"
     assert states(events).count("calibrating") == 1
     assert not any(isinstance(event, RunStarted) for event in events)
-    assert events[-1].reason == "stopped" and isinstance(events[-1], RunFinished)
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].reason == "stopped"
     assert "calibrating" in states(session.run(SPEC)), "nothing is kept of a part"
 
 
