@@ -2,6 +2,8 @@
 
 import gc
 import os
+import runpy
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import app
 from app import Settings
 from engine.models.kernels.machine import FILES, MAX_BYTES, SETTING, read_measured
 from engine.serve.fair_queue import FairQueue
+from inspector.page.layout import Page
 from tests.support.micro import write_checkpoint
 
 BIG = "GSAI-ML/LLaDA-8B-Instruct"
@@ -94,9 +97,8 @@ def test_a_folder_whose_name_is_taken_is_told(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("environment", "said"),
     [({"DRIFTSCOPE_MODELS": "~nobody-here/x"}, "DRIFTSCOPE_MODELS: ~nobody-here/x"),
-     ({"GRADIO_SERVER_NAME": "999.1.1.1"}, "Cannot find empty port"),
      ({"GRADIO_SERVER_PORT": "abc"}, "GRADIO_SERVER_PORT: 'abc' is not a port")],
-    ids=["folder", "address", "port"],
+    ids=["folder", "port"],
 )  # fmt: skip
 def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_path):
     ended = subprocess.run(
@@ -106,6 +108,25 @@ def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_pa
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(f"error: {said}")
     assert "Traceback" not in ended.stderr
+
+
+def test_a_port_in_use_ends_the_start_in_one_line(monkeypatch, tmp_path):
+    """With an empty page in place of the whole one: Gradio's error is the same."""
+    monkeypatch.setattr(sys, "argv", ["app.py"])
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    for name in (
+        "gc.freeze", "signal.signal", "torch.set_num_threads", "engine.core.threads.best_threads",
+        "engine.serve.session.Session.environment",
+    ):  # fmt: skip
+        monkeypatch.setattr(name, lambda *given: None)
+    with Page() as page:
+        page.stop_runs = lambda: None
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = {"server_port": taken.getsockname()[1]}
+        monkeypatch.setattr("inspector.page.layout.build", lambda *given: page)
+        monkeypatch.setattr("inspector.page.layout.launch_options", lambda page: options)
+        with pytest.raises(SystemExit, match="^error: Cannot find empty port"):
+            runpy.run_path(app.__file__, run_name="__main__")
 
 
 def test_a_model_that_cannot_be_preloaded_ends_the_start(monkeypatch, tmp_path):
