@@ -94,6 +94,14 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_measured_problem():
+    """Measure the drifts of a checkpoint on one problem: eight take a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.serve.drift_meter.PROBLEMS", 1)
+        yield
+
+
 @pytest.fixture(params=["mha", "shifted-gqa"])
 def family(request):
     """Heads and logits of both kinds: nothing in the engine depends on the two together."""

@@ -64,7 +64,7 @@ def test_stop_ends_within_a_step(handlers, small, request_of, every_step):
 
 def test_pause_step_resume(handlers, form, session, request_of):
     held, seen = [], []
-    values = values_of(form, small_race(session, gen_length=128, steps=128))
+    values = values_of(form, small_race(session, gen_length=64, steps=64))
     thread = threading.Thread(
         target=lambda: seen.extend(handlers.run(request_of(), values)), daemon=True
     )

@@ -91,7 +91,7 @@ METHODS += [("unmasker", name) for name in unmaskers()]
 @pytest.mark.parametrize(("kind", "name"), METHODS)
 def test_every_method_decodes_an_answer(shipped, kind, name):
     model = "tiny-dream" if kind == "unmasker" else "tiny-llada"
-    size = {"gen_length": 48, "block_length": 24, "steps": 48}
+    size = {"gen_length": 48, "block_length": 24, "steps": 24}
     knobs = {"dare_o.skip_first_layers": 2} if name == "dare_o" else {}  # 0 garbles some answers
     spec = RunSpec(model=model, prompt=LEFT, knobs=knobs, **size, **{kind: name})
     assert "answer is 25" in list(shipped.run(spec))[-1].texts[0]
