@@ -79,7 +79,7 @@ def build(family: str, vocabulary: str = "words") -> Tokenizer:
     split = _split(vocabulary)
     special = {name: i for i, name in enumerate(SPECIALS[family])}
     make = {"words": _words_model, "digits": _digits_model}[vocabulary]
-    out = Tokenizer(make(special, split))
+    out = Tokenizer(make(special))
     out.pre_tokenizer = split
     out.decoder = decoders.ByteLevel()
     out.add_special_tokens(list(special))
@@ -97,20 +97,28 @@ def _words_of(vocabulary: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(_SPLIT[vocabulary]), "isolated")
 
 
-def _words_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
-    words = [word for word in _count_words("words") if not word.strip().isdigit()]
-    pieces, merges = _learn([*_EXTRA, *words], split, 256 + 80, 4)
-    numbers = [_byte_level(f" {n}", split) for n in range(NUMBERS)]
-    spelled = [_byte_level(word, split) for word in (*_EXTRA, *words)]
+def _words_model(special: dict[str, int]) -> models.BPE:
+    entries, merges = _word_entries()
     vocabulary = dict(special)
-    for piece in (*pieces, *numbers, *spelled):
-        vocabulary.setdefault(piece, len(vocabulary))
+    for entry in entries:
+        vocabulary.setdefault(entry, len(vocabulary))
     if len(vocabulary) > VOCAB:
         raise ValueError(f"words: {len(vocabulary)} entries exceed {VOCAB}; raise VOCAB")
     return models.BPE(vocab=vocabulary, merges=merges, ignore_merges=True)
 
 
-def _digits_model(special: dict[str, int], split: pre_tokenizers.PreTokenizer) -> models.BPE:
+@cache
+def _word_entries() -> tuple[list[str], list[tuple[str, str]]]:
+    """The pieces, numbers and words of the vocabulary "words", and the merges of the pieces."""
+    split = _split("words")
+    words = [word for word in _count_words("words") if not word.strip().isdigit()]
+    pieces, merges = _learn([*_EXTRA, *words], split, 256 + 80, 4)
+    numbers = [_byte_level(f" {n}", split) for n in range(NUMBERS)]
+    spelled = [_byte_level(word, split) for word in (*_EXTRA, *words)]
+    return [*pieces, *numbers, *spelled], merges
+
+
+def _digits_model(special: dict[str, int]) -> models.BPE:
     pieces, merges = _digit_pieces(ROWS["digits"] - len(special))
     vocabulary = special | {piece: i for i, piece in enumerate(pieces, len(special))}
     return models.BPE(vocab=vocabulary, merges=merges)

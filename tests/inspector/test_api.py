@@ -279,7 +279,7 @@ def test_a_crash_in_a_step_is_told_and_harms_nobody(app, steps):
 
 
 def test_runs_and_cancels_at_once_all_end(app):
-    tally = endure(app, 1, 3)
+    tally = endure(app, 1, 3, most_steps=8)
     assert tally.done == {"page and program": 1, "tab closed": 1, "cancel": 1, "Stop": 1}
 
 

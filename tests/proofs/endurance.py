@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.support.browser import App, running_app
@@ -89,21 +90,22 @@ def run_once(app: App, seed: int) -> str:
     return "page and program"
 
 
-def leave_once(app: App, seed: int) -> str:
-    """A long race that is abandoned at a random step in a random way."""
+def leave_once(app: App, seed: int, most_steps: int) -> str:
+    """A long race that is abandoned in a random way, at a random step up to `most_steps`."""
     dice = random.Random(seed)
     way, visitor = dice.choice(list(WAYS)), Visitor(app.url)
     visitor.stay()
     visitor.join("ds-run.click", **form(seed % PROMPTS, 256, 256))
-    to_step(visitor, dice.randint(0, 60))
+    to_step(visitor, dice.randint(0, most_steps))
     WAYS[way](visitor)
     visitor.close()
     return way
 
 
-def endure(app: App, runs: int, cancels: int, seed: int = 0) -> Tally:
+def endure(app: App, runs: int, cancels: int, seed: int = 0, most_steps: int = 60) -> Tally:
     """Runs and cancels in random order, AT_ONCE at a time."""
-    tasks = [(run_once, i) for i in range(runs)] + [(leave_once, i) for i in range(cancels)]
+    leave = partial(leave_once, most_steps=most_steps)
+    tasks = [(run_once, i) for i in range(runs)] + [(leave, i) for i in range(cancels)]
     random.Random(seed).shuffle(tasks)
     tally = Tally()
     with ThreadPoolExecutor(AT_ONCE) as pool:
