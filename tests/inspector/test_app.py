@@ -125,7 +125,7 @@ def test_a_port_in_use_ends_the_start_in_one_line(monkeypatch, tmp_path):
         options = {"server_port": taken.getsockname()[1]}
         monkeypatch.setattr("inspector.page.layout.build", lambda *given: page)
         monkeypatch.setattr("inspector.page.layout.launch_options", lambda page: options)
-        with pytest.raises(SystemExit, match="^error: Cannot find empty port"):
+        with pytest.raises(SystemExit, match=r"^error: Cannot find empty port"):
             runpy.run_path(app.__file__, run_name="__main__")
 
 
