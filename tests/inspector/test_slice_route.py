@@ -53,9 +53,21 @@ def asked(record):
     return make
 
 
+def small_page():
+    with gr.Blocks(analytics_enabled=False) as page:
+        gr.HTML("")
+    return page
+
+
+@pytest.fixture(scope="module")
+def shared_page():
+    """A page that no test changes."""
+    return small_page()
+
+
 @pytest.fixture
-def client(service):
-    with TestClient(app_of(service)) as found:
+def client(service, shared_page):
+    with TestClient(app_of(service, shared_page)) as found:
         yield found
 
 
@@ -67,10 +79,8 @@ def test_the_page_has_the_route(session):
         assert client.get("/config").status_code == 200
 
 
-def app_of(service, **options):
-    """A small page behind the gate, with the service's routes; below another app with `path`."""
-    with gr.Blocks(analytics_enabled=False) as page:
-        gr.HTML("")
+def app_of(service, page, **options):
+    """A page behind the gate, with the service's routes; below another app with `path`."""
     gate = Middleware(Gate, trace_bytes=5_000, uploads=UnreadUploads())
     kwargs = {"middleware": [gate], "routes": [*service.routes()]}
     if options:
@@ -84,7 +94,7 @@ def app_of(service, **options):
      ({}, "/proxy", "/proxy"), ({}, "/proxy", "")],
 )  # fmt: skip
 def test_the_route_works_below_another_app_and_a_proxy(service, asked, options, root, path):
-    with TestClient(app_of(service, **options), root_path=root) as client:
+    with TestClient(app_of(service, small_page(), **options), root_path=root) as client:
         assert client.get(path + PATH, params=asked()).status_code == 200
 
 
