@@ -21,7 +21,7 @@ from tests.support.browser import PROMPT
 
 def small_race(session, **changes):
     race = session.default_race()
-    shape = {"prompt": PROMPT, "gen_length": 32, "block_length": 16, "steps": 32} | changes
+    shape = {"prompt": PROMPT, "gen_length": 16, "block_length": 8, "steps": 16} | changes
     return RaceSpec(replace(race.a, **shape), replace(race.b, **shape))
 
 

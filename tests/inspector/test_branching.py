@@ -96,7 +96,7 @@ def test_back_shows_the_parent_again(handlers, record, request_of):
 
 
 def test_a_branch_counts_the_steps_before_it_and_names_its_edits(handlers, record, request_of):
-    mask_again = int(np.flatnonzero(record.traces["a"].step_map()[-32:] == 0)[0])
+    mask_again = int(np.flatnonzero(record.traces["a"].step_map()[-16:] == 0)[0])
     last = ran(
         handlers, request_of, run=record.run_id, lane="a", step=5, edits=[[mask_again, -1]]
     )[-1]  # fmt: skip

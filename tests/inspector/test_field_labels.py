@@ -53,7 +53,7 @@ def test_the_plan_and_a_refused_run_name_the_control(handlers, form, session, re
     text, _ = handlers.plan(request_of(), values)
     ((notice, *_),) = handlers.run(request_of(), values)
     for message in (json.loads(text)["error"], json.loads(notice)["message"]):
-        assert message.startswith("Block length: 16 does not divide “Answer length” 30")
+        assert message.startswith("Block length: 8 does not divide “Answer length” 30")
 
 
 def test_a_link_that_is_refused_names_the_control(handlers, request_of):

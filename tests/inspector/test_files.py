@@ -215,7 +215,7 @@ def test_what_is_exported_is_the_race_that_is_shown(files, handlers, small, requ
     paths, _ = files.export(request_of(), run)
     (card,) = [Path(path) for path in paths if path.endswith("run-card.json")]
     length = json.loads(card.read_text("utf-8"))["lanes"]["b"]["spec"]["gen_length"]
-    assert length == 32 != handlers.session.default_race().b.gen_length
+    assert length == 16 != handlers.session.default_race().b.gen_length
     handlers.leave(request_of())
     assert files.export(request_of(), run) == (
         None, "Nothing to export. This race is no longer in memory. Run it again.",

@@ -40,7 +40,7 @@ def test_a_run_streams_and_ends_whole(handlers, small, request_of):
     assert pressable(updates[0][1:]) == {"pause", "stop"}
     assert last["state"] == "done"
     assert last["reset"]
-    assert len(last["lanes"]["a"]["rows"]) == 32
+    assert len(last["lanes"]["a"]["rows"]) == 16
     assert last["summary"]["speedup"] > 0
     assert pressable(updates[-1][1:]) == set()
     assert handlers.plan(request_of(), small)[1]["interactive"]
@@ -172,7 +172,7 @@ def test_the_plan_enables_run(handlers, small, request_of):
     document, button = handlers.plan(request_of(), small)
     plan = json.loads(document)
     assert plan["ok"]
-    assert plan["lanes"][0]["plan"].endswith("32 forwards")
+    assert plan["lanes"][0]["plan"].endswith("16 forwards")
     assert button["interactive"]
 
 
@@ -359,13 +359,13 @@ def test_what_is_not_a_refusal_is_logged_not_shown(
 def test_a_page_is_told_the_steps_that_it_lacks(handlers, small, request_of):
     whole = json.loads(list(handlers.run(request_of(), small))[-1][0])
     rows = whole["lanes"]["a"]["rows"]
-    news = json.loads(handlers.news([whole["run"], 30, -1]))
+    news = json.loads(handlers.news([whole["run"], 14, -1]))
     assert news["run"] == whole["run"]
     assert list(news["lanes"]) == ["a"]
-    assert news["lanes"]["a"]["rows"] == rows[30:]
-    told = {str(token) for row in rows[30:] for token in row[-1][1::3]}
+    assert news["lanes"]["a"]["rows"] == rows[14:]
+    told = {str(token) for row in rows[14:] for token in row[-1][1::3]}
     assert news["lanes"]["a"]["pieces"].keys() == told
-    assert json.loads(handlers.news([whole["run"], 32, 10**9]))["lanes"] == {}
+    assert json.loads(handlers.news([whole["run"], 16, 10**9]))["lanes"] == {}
 
 
 def test_steps_are_told_while_a_run_goes_on(handlers, small, request_of, every_step):

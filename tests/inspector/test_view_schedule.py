@@ -15,7 +15,8 @@ from tests.support import looking
 
 
 def recorded(session, cache, **knobs):
-    spec = replace(small_race(session).a, cache=cache, knobs=knobs, record="steps")
+    longer = small_race(session, gen_length=32, block_length=16, steps=32).a
+    spec = replace(longer, cache=cache, knobs=knobs, record="steps")
     return looking.recorded(session, spec)
 
 

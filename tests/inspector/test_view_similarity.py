@@ -14,7 +14,8 @@ from tests.support.looking import recorded
 
 @pytest.fixture(scope="module")
 def trace(session):
-    return recorded(session, replace(small_race(session).a, cache="none", record="layers"))
+    longer = small_race(session, gen_length=32, block_length=16, steps=32).a
+    return recorded(session, replace(longer, cache="none", record="layers"))
 
 
 def test_the_pair_of_a_step_and_the_one_before_is_the_mean_drift(trace):

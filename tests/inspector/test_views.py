@@ -58,10 +58,10 @@ def test_rows_are_the_same_live_and_from_the_trace(events, traces):
 
 def test_a_lane_starts_with_what_its_canvas_needs(traces):
     start = tokens.lane_start(traces["b"], "B")
-    assert start["length"] == 32
-    assert start["block"] == 16
+    assert start["length"] == 16
+    assert start["block"] == 8
     assert start["canvas"] == {}
-    assert len(start["prompt"]) + 32 == len(traces["b"].arrays()["canvas"])
+    assert len(start["prompt"]) + 16 == len(traces["b"].arrays()["canvas"])
     assert "float32" in start["environment"]
     assert start["stop"]
 
@@ -92,7 +92,7 @@ def test_what_a_branch_knows_is_there_from_the_start():
 def test_commits_lie_in_the_answer_and_cover_it(traces):
     rows = timeline.trace_rows(traces["a"])
     places = [place for row in rows for place in row[7][::3]]
-    assert sorted(places) == list(range(32))
+    assert sorted(places) == list(range(16))
     assert all(0 <= sure <= 1000 for row in rows for sure in row[7][2::3])
 
 
