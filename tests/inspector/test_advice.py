@@ -13,7 +13,7 @@ from inspector.handlers.tasks.prompt_sources import TYPED
 from tests.inspector.conftest import given_values, small_race
 
 TEXT = "\n".join(f"Ann has {i} pens." for i in range(6))
-ASKED = {"cache": "dual", "of": "tokens", "keep": 1, "candidates": 4, "random": False}
+ASKED = {"cache": "dual", "of": "tokens", "keep": 1, "candidates": 2, "random": False}
 
 
 @pytest.fixture

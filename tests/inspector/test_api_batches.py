@@ -70,7 +70,7 @@ def test_impossible_batches_are_refused_by_name(client, given, named):
 
 SEARCH = {
     "prompts": "\n".join(f"Ann has {i} pens." for i in range(6)), "cache": "dual", "of": "tokens",
-    "keep": 0.01, "candidates": 4, "spec": {"gen_length": 8, "block_length": 4, "steps": 8},
+    "keep": 0.01, "candidates": 2, "spec": {"gen_length": 8, "block_length": 4, "steps": 8},
 }  # fmt: skip
 
 
