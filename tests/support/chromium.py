@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from tests.support.browser import FINAL, running_app
 
 PATIENCE = 60_000  # milliseconds: a machine that builds may be busy
+POLL = 50  # milliseconds: a question in each frame makes the page draw each frame, while it runs
 LASTING = "/gradio_api/heartbeat/"  # open as long as the page is
 # Features of the browser's own window, of which the first three start a process for each page, and
 # those that Playwright turns off: a browser takes the last list only.
@@ -99,16 +100,18 @@ class RacePage:
         """Load the page and wait for its plan."""
         self.page.goto(url)
         self.page.wait_for_selector("#ds-race .ds")
-        self.page.wait_for_function(
+        self.until(
             "document.querySelector('#ds-plan .ds-plan-row, #ds-plan [data-error]:not([hidden])')"
         )
         return self
 
+    def until(self, script: str, arg: Any = None, timeout: int = PATIENCE) -> None:
+        """Wait until a script returns something true."""
+        self.page.wait_for_function(script, arg=arg, timeout=timeout, polling=POLL)
+
     def planned(self, words: str) -> None:
         """Wait until the plan, or the refusal in its place, says `words`: a page plans twice."""
-        self.page.wait_for_function(
-            "words => document.querySelector('#ds-plan').innerText.includes(words)", arg=words
-        )
+        self.until("words => document.querySelector('#ds-plan').innerText.includes(words)", words)
 
     def settings(self, shown: bool = True) -> None:
         """Open or close the settings."""
@@ -159,17 +162,13 @@ class RacePage:
 
     def wait_state(self, *states: str) -> None:
         """Wait until the race is in one of the states."""
-        self.page.wait_for_function(
-            "s => s.includes(document.querySelector('#ds-race .ds').dataset.state)",
-            arg=list(states), timeout=2 * PATIENCE,
-        )  # fmt: skip
+        script = "s => s.includes(document.querySelector('#ds-race .ds').dataset.state)"
+        self.until(script, list(states), 2 * PATIENCE)
 
     def wait_steps(self, steps: int) -> None:
         """Wait until the race runs and lane A has taken so many steps."""
         self.wait_state("running")
-        self.page.wait_for_function(
-            "n => +document.querySelector('#ds-race .ds').dataset.frameA >= n", arg=steps
-        )
+        self.until("n => +document.querySelector('#ds-race .ds').dataset.frameA >= n", steps)
 
     def pause_at(self, steps: int) -> None:
         """Run until lane A has taken so many steps, and pause."""
@@ -217,6 +216,26 @@ class RacePage:
             self.settled()
             asked = len(self.watch.requests)
             self.page.evaluate(LONGER)
+
+
+@contextmanager
+def touched(page: Any) -> Iterator[Callable[[Any], None]]:
+    """Have a page as on a touch screen meanwhile; gives what taps an element."""
+    screen = page.context.new_cdp_session(page)
+
+    def tap(target: Any) -> None:
+        target.scroll_into_view_if_needed()
+        box = target.bounding_box()
+        point = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        for kind, points in (("touchStart", [point]), ("touchEnd", [])):
+            screen.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    screen.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        yield tap
+    finally:
+        screen.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
+        screen.detach()
 
 
 @pytest.fixture(scope="session")
@@ -363,8 +382,3 @@ def example(example_page):
     errors = example_page.watch.errors.copy()
     example_page.watch.errors.clear()  # they are not those of the next module
     assert errors == []
-
-
-@pytest.fixture
-def small(app, new_page):
-    return new_page().open(app.link())

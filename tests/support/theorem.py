@@ -79,16 +79,6 @@ def url():
     demo.close()
 
 
-@pytest.fixture
-def new_widget(url, new_page):
-    """Open the widget on a page of its own."""
-
-    def make(*size, **options):
-        return Widget(new_page(*size, **options), f"{url}?__theme=light")
-
-    return make
-
-
 @pytest.fixture(scope="module")
 def shared(url, lasting_page):
     return Widget(lasting_page(), f"{url}?__theme=light")
