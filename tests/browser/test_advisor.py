@@ -16,10 +16,8 @@ def tab(race):
     race.written()
 
 
-def wait(page, state):
-    page.wait_for_function(
-        "(state) => document.querySelector('[data-advice]').dataset.state === state", arg=state
-    )
+def wait(race, state):
+    race.until("state => document.querySelector('[data-advice]').dataset.state === state", state)
 
 
 def search(page, problems):
@@ -38,13 +36,13 @@ def test_a_search_ends_in_a_race_of_the_chosen_setting(app, lasting_page):
     page = race.page
     tab(race)
     search(page, "2")
-    wait(page, "refused")
+    wait(race, "refused")
     assert "prompts: 2 are too few" in page.locator("[data-advice-state]").inner_text()
     page.locator("#ds-advice-keep input[type=number]").fill("1")
     page.locator("#ds-advice-of input").click()
     page.get_by_role("option", name="the tokens of its text").click()
     search(page, "6")
-    wait(page, "done")
+    wait(race, "done")
     page.locator("[data-figure=advice-front] .ds-drawing svg").wait_for()
     with page.expect_download() as download:
         page.locator("[data-advice-save=card]").click()

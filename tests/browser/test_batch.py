@@ -19,12 +19,12 @@ def tab(race):
     race.written()
 
 
-def wait(page, state, done=0):
+def wait(race, state, done=0):
     """Wait until the batch is in a state and so many runs are over."""
-    page.wait_for_function(
+    race.until(
         "([state, done]) => { const { dataset } = document.querySelector('[data-batch]');"
         " return dataset.state === state && +dataset.done >= done; }",
-        arg=[state, done],
+        [state, done],
     )
 
 
@@ -35,24 +35,24 @@ def has_focus(page, name):
 
 
 def test_three_prompts_are_stopped_continued_and_one_is_raced(app, new_page):
-    race = new_page(1440).open(app.link(gen_length="64", **{"a.steps": "64"}))
+    race = new_page(1440).open(app.link(gen_length="48", **{"a.steps": "48"}))
     page = race.page
     tab(race)
     page.locator("#ds-batch-prompts textarea").fill("\n".join(PROMPTS))
     page.locator("#ds-batch-run").press("Enter")
-    wait(page, "running", 1)
+    wait(race, "running", 1)
     has_focus(page, "ds-batch-stop").press("Enter")
-    wait(page, "stopped", 1)
+    wait(race, "stopped", 1)
     has_focus(page, "ds-batch-continue")
     done = int(page.locator("[data-batch]").get_attribute("data-done"))
     assert 1 <= done < 6
     race.settled()
     race.open(page.url)
     tab(race)
-    wait(page, "stopped", done)
+    wait(race, "stopped", done)
     assert page.locator("#ds-batch-prompts textarea").input_value() == "\n".join(PROMPTS)
     page.locator("#ds-batch-continue:not([disabled])").click()
-    wait(page, "done", 6)
+    wait(race, "done", 6)
     rows = page.locator("[data-batch-prompts] tbody tr")
     page.wait_for_function(
         "() => document.querySelectorAll('[data-batch-prompts] [data-batch-race]').length === 3"
@@ -71,24 +71,23 @@ def test_three_prompts_are_stopped_continued_and_one_is_raced(app, new_page):
     page.locator("#ds-race").wait_for(state="visible")
     page.wait_for_function("document.activeElement.matches('#ds-race .ds')")
     race.wait_state("done")
-    race.over()
     race.settings()
     assert page.locator("#ds-prompt textarea").input_value() == PROMPTS[2]
 
 
 def test_a_refusal_is_named_and_recordings_are_summed_up(app, new_page):
-    race = new_page(1440).open(app.link(gen_length="16", block_length="8", **{"a.steps": "16"}))
+    race = new_page(1440).open(app.link(gen_length="8", block_length="4", **{"a.steps": "8"}))
     page = race.page
     tab(race)
     page.locator("#ds-batch-prompts textarea").fill(" ")
     page.locator("#ds-batch-run").click()
-    wait(page, "refused")
+    wait(race, "refused")
     assert "prompts: there are none" in page.locator("[data-batch-state]").inner_text()
     page.locator("#ds-batch-prompts textarea").fill("\n".join(PROMPTS[:2]))
     page.locator("#ds-batch-record input").click()
     page.get_by_role("option", name="probe").click()
     page.locator("#ds-batch-run:not([disabled])").click()
-    wait(page, "done", 4)
+    wait(race, "done", 4)
     page.locator("[data-figure=batch-error] .ds-drawing svg").wait_for()
     page.get_by_text("Aggregate of 2 runs,").first.wait_for()
     caption = page.locator("[data-figure=batch-drift] figcaption").inner_text()
