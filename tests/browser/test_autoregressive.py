@@ -5,29 +5,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.config.spec import RunSpec
+from engine.config.spec import RaceSpec, RunSpec
 from tests.support.browser import PROMPT
-from tests.support.looking import bring, recorded, show
+from tests.support.looking import bring, bring_race, recorded, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
-OTHER = {
-    "b.unmasker": "autoregressive", "b.cache": "none",
-    "b.autoregressive.model": "tiny-qwen2-digits",
-}  # fmt: skip
+PLAIN = RunSpec(prompt=PROMPT, gen_length=16, block_length=16, steps=16)
+OTHER = {"autoregressive.model": "tiny-qwen2-digits"}
 
 
 def open_view(race, name):
     race.page.locator(f"#ds-race [data-inspect] .ds-tab[data-tab={name}]").click()
 
 
-@pytest.fixture(scope="module")
-def race(app, lasting_page):
+@pytest.fixture
+def race(viewer, tmp_path):
     """A finished race of plain decoding with a causal model of another vocabulary."""
-    made = lasting_page(1440, 1000).open(app.link(**OTHER))
-    made.planned("one token a forward")
-    made.finish()
-    return made
+    if "vocabularies" not in viewer.text("[data-chips]"):
+        causal = replace(PLAIN, unmasker="autoregressive", knobs=OTHER)
+        bring_race(viewer, RaceSpec(PLAIN, causal), tmp_path)
+    return viewer
 
 
 def test_its_tokens_appear_from_left_to_right(race):
@@ -71,8 +69,7 @@ def test_the_inspector_says_what_does_not_apply(race):
 
 
 def test_tokens_of_one_vocabulary_are_compared(viewer, shipped, tmp_path):
-    spec = RunSpec(prompt=PROMPT, gen_length=32, block_length=16, steps=32)
-    runs = {"a": spec, "b": replace(spec, unmasker="autoregressive")}
+    runs = {"a": PLAIN, "b": replace(PLAIN, unmasker="autoregressive")}
     bring(viewer, {lane: recorded(shipped, run) for lane, run in runs.items()}, tmp_path)
     assert "vocabularies" not in viewer.text("[data-chips]")
     assert "agree" in viewer.text("[data-chips]")

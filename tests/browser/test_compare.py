@@ -1,10 +1,13 @@
 """Compare: when the lanes diverge, the probe of that step, and its layers in the order of error."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
-from tests.support.looking import drawn, show
+from engine.config.spec import RaceSpec, RunSpec
+from tests.support.browser import PROMPT
+from tests.support.looking import bring_race, drawn, show
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -12,11 +15,12 @@ STEP = re.compile(r"In time, the lanes diverge at step (\d+): A commits .+; B co
 
 
 @pytest.fixture(scope="module")
-def race(app, lasting_page):
+def race(viewer, tmp_path_factory):
     """A finished race of plain decoding and a dual cache."""
-    made = lasting_page(1440).open(app.link(**{"b.unmasker": "quota", "b.steps": "32"}))
-    made.finish()
-    return made
+    plain = RunSpec(prompt=PROMPT, gen_length=32, block_length=16, steps=32)
+    race = RaceSpec(plain, replace(plain, cache="dual"))
+    bring_race(viewer, race, tmp_path_factory.mktemp("race"))
+    return viewer
 
 
 def parting(race):
@@ -30,7 +34,8 @@ def parting(race):
 def probed(race):
     """The probed steps of the lane of the cursor, as the page lists them."""
     show(race, "error")
-    return [int(one) for one in race.page.locator("#ds-race [data-probe]").all_inner_texts()]
+    keys = race.page.locator("#ds-race .ds-view[data-view=error] [data-probe]")
+    return [int(key) for key in keys.all_inner_texts()]
 
 
 def test_one_click_probes_the_step_and_ranks_its_layers(race):
