@@ -22,12 +22,6 @@ def default(app, lasting_page):
 
 
 @pytest.fixture(scope="module")
-def own(app, lasting_page):
-    """A page with the settings of the small race."""
-    return lasting_page().open(app.link())
-
-
-@pytest.fixture(scope="module")
 def middle(app, lasting_page):
     """A page with the settings of a race that is long enough to be paused."""
     return lasting_page().open(app.link(**MIDDLE))
@@ -79,18 +73,18 @@ def test_the_default_race(default):
     race.ready()
 
 
-def test_the_text_is_the_one_of_the_api(app, own):
-    own.finish()
+def test_the_text_is_the_one_of_the_api(app, viewer):
+    viewer.finish()
     shape = {"prompt": PROMPT, "gen_length": 32, "block_length": 16}
     fast = {"unmasker": "threshold", "cache": "dual", "threshold.threshold": 0.9}
     race = {"a": shape | {"steps": 32}, "b": shape | fast}
     lanes = program(app.url).predict(race, api_name="/run")["lanes"]
     for lane in "ab":
-        shown = own.page.locator(f"[data-lane={lane}] [data-answer]").text_content()
+        shown = viewer.page.locator(f"[data-lane={lane}] [data-answer]").text_content()
         assert shown == lanes[lane]["text"].lstrip()
 
 
-def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):
+def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page):
     """A race stops within a step; the page begins another, is left, and the next visitor's ends."""
     race = new_page().open(app.link(**MIDDLE))
     race.page.evaluate(SAMPLER)
@@ -116,8 +110,9 @@ def test_stop_holds_and_a_closed_tab_frees_the_engine(app, new_page, own):
     left = race.data("run")
     assert left
     race.page.close()
-    own.finish()
-    assert own.state == "done"
+    shape = {"prompt": PROMPT, "gen_length": 16, "block_length": 16, "steps": 8}
+    lanes = program(app.url).predict({"a": shape, "b": shape}, api_name="/run")["lanes"]
+    assert lanes["a"]["text"]
     with pytest.raises(AppError, match="no longer in memory"):  # one that had gone on would be kept
         program(app.url).predict(left, "a", "frame", api_name="/trace")
 
@@ -186,13 +181,13 @@ def without_news(route):
         route.continue_()
 
 
-def test_lost_messages_are_asked_for(own):
-    own.page.evaluate(LOSSY)
-    own.page.route("**/component_server/", without_news)
-    with own.page.expect_request(lambda one: '"replay"' in (one.post_data or "")):
-        own.press("run")
-    own.over()
-    own.page.unroute_all()
-    own.page.evaluate("JSON.parse = window.parseAll")
-    assert own.state == "done"
-    assert own.shown("a") == own.shown("b") == 32
+def test_lost_messages_are_asked_for(viewer):
+    viewer.page.evaluate(LOSSY)
+    viewer.page.route("**/component_server/", without_news)
+    with viewer.page.expect_request(lambda one: '"replay"' in (one.post_data or "")):
+        viewer.press("run")
+    viewer.over()
+    viewer.page.unroute_all()
+    viewer.page.evaluate("JSON.parse = window.parseAll")
+    assert viewer.state == "done"
+    assert viewer.shown("a") == viewer.shown("b") == 32
