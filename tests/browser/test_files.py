@@ -73,7 +73,7 @@ def drift_cell(trace):
 def test_the_replay_file_shows_what_the_page_shows(served, from_disk, tmp_path):
     choose(served, "Fast-dLLM dual cache", "dual")
     show(served, "drift")
-    path = next(path for path in exported(served, tmp_path) if path.name.endswith("replay.html"))
+    (path,) = exported(served, tmp_path, "replay")
     trace = Trace.load(METHODS / "plain.npz")
     layer, position, value = drift_cell(trace)
     colour = cividis(min(max((np.log10(value) + 4) / 4, 0), 1))

@@ -14,8 +14,8 @@ HOSTILE = "<img src=x onerror=window.hit=1>${window.hit=2}`{{value}}` שלום \
 
 @pytest.fixture(scope="module")
 def own(app, lasting_page):
-    """A page with the settings of the small race; its tests change them."""
-    return lasting_page().open(app.link())
+    """A page with the settings of a short race; its tests change them."""
+    return lasting_page().open(app.link(gen_length="16", **{"a.steps": "16"}))
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,47 @@ def test_a_broken_link_is_said_and_harmless(app, new_page):
     race = new_page().open(app.url + "/?gen_length=-4&b.unmasker=magic")
     assert "Answer length" in race.text("[data-note]")
     race.ready()
+
+
+def exported(race, tmp_path, part="."):
+    """Export a race, and save its files that have `part` in their names."""
+    race.page.locator("#ds-files > button").click()
+    race.page.locator("#ds-export").click()
+    race.page.locator("#ds-files a[download*=replay]").wait_for()
+    paths = []
+    for link in race.page.locator(f"#ds-files a[download*='{part}']").all():
+        with race.page.expect_download() as waiting:
+            link.click()
+        path = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(path)
+        paths.append(path)
+        race.page.wait_for_timeout(150)  # Chromium drops more than 10 downloads in a second
+    return sorted(paths)
+
+
+def test_export_and_import_show_the_same(own, other, paths):
+    """The files of the timed runs; those of their recordings lie beside them."""
+    traces = [path for path in paths if re.search(r"-[ab]\.npz$", path.name)]
+    recorded = [path for path in paths if path.name.endswith("-recorded.npz")]
+    assert (len(traces), len(recorded)) == (2, 2)
+    other.page.locator("#ds-import input[type=file]").set_input_files(traces)
+    cells = "[...document.querySelectorAll('.ds-cell')].map(c => c.className + c.textContent)"
+    want = own.page.evaluate(cells)
+    other.page.wait_for_function(f"want => {cells}.join() === want.join()", arg=want)
+    assert other.state == "imported"
+    assert other.text("[data-headline]") == own.text("[data-headline]")
+    take_back(other)
+
+
+def test_a_run_card_runs_its_race(own, other, paths):
+    (card,) = [path for path in paths if path.name.endswith("run-card.json")]
+    other.page.locator("#ds-import input[type=file]").set_input_files(card)
+    other.wait_state("done")
+    other.over()
+    texts = "[...document.querySelectorAll('.ds-cell')].map(c => c.textContent).join()"
+    assert other.page.evaluate(texts) == own.page.evaluate(texts)
+    assert "run card" in other.page.locator("#ds-import-note").inner_text()
+    take_back(other)
 
 
 def test_impossible_settings_are_refused_in_place(own):
@@ -148,50 +189,6 @@ def test_hostile_text_is_shown_as_text(app, new_page):
     assert race.page.evaluate("window.hit") is None
     assert race.page.locator(".ds img, .ds-plan img").count() == 0
     assert race.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def exported(race, tmp_path):
-    race.page.locator("#ds-files > button").click()
-    race.page.locator("#ds-export").click()
-    links = race.page.locator("#ds-files a[download]")
-    links.first.wait_for()
-    race.page.wait_for_function(
-        "document.querySelector('#ds-files')?.textContent.includes('replay')"
-    )
-    paths = []
-    for i in range(links.count()):
-        with race.page.expect_download() as waiting:
-            links.nth(i).click()
-        path = tmp_path / waiting.value.suggested_filename
-        waiting.value.save_as(path)
-        paths.append(path)
-        race.page.wait_for_timeout(150)  # Chromium drops more than 10 downloads in a second
-    return sorted(paths)
-
-
-def test_export_and_import_show_the_same(own, other, paths):
-    """The files of the timed runs; those of their recordings lie beside them."""
-    traces = [path for path in paths if re.search(r"-[ab]\.npz$", path.name)]
-    recorded = [path for path in paths if path.name.endswith("-recorded.npz")]
-    assert (len(traces), len(recorded)) == (2, 2)
-    other.page.locator("#ds-import input[type=file]").set_input_files(traces)
-    cells = "[...document.querySelectorAll('.ds-cell')].map(c => c.className + c.textContent)"
-    want = own.page.evaluate(cells)
-    other.page.wait_for_function(f"want => {cells}.join() === want.join()", arg=want)
-    assert other.state == "imported"
-    assert other.text("[data-headline]") == own.text("[data-headline]")
-    take_back(other)
-
-
-def test_a_run_card_runs_its_race(own, other, paths):
-    (card,) = [path for path in paths if path.name.endswith("run-card.json")]
-    other.page.locator("#ds-import input[type=file]").set_input_files(card)
-    other.wait_state("done")
-    other.over()
-    texts = "[...document.querySelectorAll('.ds-cell')].map(c => c.textContent).join()"
-    assert other.page.evaluate(texts) == own.page.evaluate(texts)
-    assert "run card" in other.page.locator("#ds-import-note").inner_text()
-    take_back(other)
 
 
 def test_hostile_tokens_and_files(other, paths, tmp_path):
