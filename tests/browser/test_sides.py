@@ -99,10 +99,11 @@ def test_similarity_shows_both_lanes_and_their_difference(race):
 
 def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, shipped, tmp_path):
     """Lane B has a longer answer; beyond A's there is no difference, and a readout says why."""
-    base = replace(
-        shipped.default_race().a, prompt=PROMPT, block_length=16, steps=32, record="layers"
-    )
-    lanes = {"a": replace(base, gen_length=32), "b": replace(base, gen_length=48, steps=48)}
+    base = replace(shipped.default_race().a, prompt=PROMPT, block_length=8, record="layers")
+    lanes = {
+        lane: replace(base, gen_length=length, steps=length)
+        for lane, length in {"a": 16, "b": 24}.items()
+    }
     traces = {lane: recorded(shipped, spec) for lane, spec in lanes.items()}
     bring(viewer, traces, tmp_path)
     show_at(viewer, "drift", "b", LAYER, 3)
@@ -114,11 +115,11 @@ def test_a_place_that_one_lane_lacks_is_read_without_a_fault(viewer, shipped, tm
     assert f"Position {len(traces['b'].arrays()['prompt_mask'])}, " in said
     assert "A not in this lane, B " in said
     assert said.endswith("not known in both lanes")
-    viewer.page.locator("#ds-race [data-lane=b] .ds-cell").nth(47).click()
+    viewer.page.locator("#ds-race [data-lane=b] .ds-cell").nth(23).click()
     show(viewer, "compare")
     strip = viewer.page.locator("#ds-race [data-figure=compare-strip] svg > g").nth(1)
     assert strip.locator("rect").count() == 0, "the strip ends with the shorter answer"
-    viewer.page.locator("#ds-race [data-lane=b] .ds-cell").nth(31).click()
+    viewer.page.locator("#ds-race [data-lane=b] .ds-cell").nth(15).click()
     drawn(viewer)
     assert strip.locator("rect").count() == 2
     check_groups(viewer)
@@ -130,6 +131,7 @@ def check_groups(viewer):
     """A group of tokens that the other lane has under another name, and one that it lacks."""
     choose(viewer, "similarity", "both")
     view = "#ds-race .ds-view[data-view=similarity] "
+    viewer.page.locator(view + "[data-control=kind]").select_option("v")
     group = viewer.page.locator(view + "[data-control=group]")
     assert group.locator("option").all_inner_texts()[2:] == ["block 2", "block 3 (last)"]
     group.select_option("2")
