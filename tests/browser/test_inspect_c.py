@@ -15,6 +15,7 @@ from inspector import static_files
 from inspector.slices import registry
 from inspector.slices.fields import Fields
 from tests.support.browser import PROMPT
+from tests.support.chromium import touched
 from tests.support.looking import bring, recorded, show
 from tests.support.micro import full_policies
 
@@ -284,20 +285,25 @@ def card_beside(race, width, press):
     assert card.count() == 0
 
 
-def test_a_clicked_token_has_its_card_beside_it(viewer):
-    viewer.page.set_viewport_size({"width": 1280, "height": 844})
+@pytest.fixture
+def method(viewer):
+    """The recorded run of dLLM-Cache; in the end the page is wide."""
     viewer.page.locator("#ds-recorded input").click()
     viewer.page.get_by_role("option", name="dLLM-Cache", exact=False).first.click()
     viewer.page.locator("#ds-race .ds[data-state=example]").wait_for()
-    card_beside(viewer, 1280, lambda cell: cell.click())
+    yield viewer
+    viewer.page.set_viewport_size({"width": 1440, "height": 1000})
 
 
-def test_a_tapped_token_has_its_card_beside_it(app, new_page):
-    race = new_page(390, 844, has_touch=True).open(f"{app.url}/?recorded=dllm_cache")
-    race.page.wait_for_function(
-        "document.querySelector('[data-view-link-field]').value.includes('recorded=dllm_cache')"
-    )
-    card_beside(race, 390, lambda cell: cell.tap())
+def test_a_clicked_token_has_its_card_beside_it(method):
+    method.page.set_viewport_size({"width": 1280, "height": 844})
+    card_beside(method, 1280, lambda cell: cell.click())
+
+
+def test_a_tapped_token_has_its_card_beside_it(method):
+    method.page.set_viewport_size({"width": 390, "height": 844})
+    with touched(method.page) as tap:
+        card_beside(method, 390, tap)
 
 
 def test_the_card_of_an_unrecorded_token_says_what_is_known_and_branches(viewer, shipped, tmp_path):

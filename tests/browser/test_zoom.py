@@ -12,7 +12,7 @@ from PIL import Image
 from engine.trace.trace import Trace
 from tests.browser.test_inspect import LAYER, V, colour_of
 from tests.support.browser import ROOT
-from tests.support.looking import cell_colour, drawn, recolour, show, show_at
+from tests.support.looking import cell_colour, drawn, show, show_at
 
 pytest_plugins = ["tests.support.chromium"]
 pytestmark = pytest.mark.browser
@@ -359,11 +359,9 @@ def test_a_line_above_the_axis_is_cut_and_its_ring_stays_in_the_chart(race):
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_controls_fit(race, width, theme, request):
+def test_the_controls_fit(race, width):
     page = race.page
     page.set_viewport_size({"width": width, "height": 900})
-    recolour(page, theme == "dark")
     frame(race)
     tool(race, "zoom-in").click()
     tool(race, "colours").click()
@@ -372,4 +370,3 @@ def test_the_controls_fit(race, width, theme, request):
     assert part(race)
     tool(race, "colours").click()
     page.set_viewport_size({"width": 1440, "height": 900})
-    recolour(page, False)
