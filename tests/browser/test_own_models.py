@@ -42,21 +42,6 @@ def test_another_model_of_the_list_runs(shared):
     assert '"device": "cpu"' in race.text("[data-run-card]")
 
 
-def test_a_preset_of_the_embedded_model_is_planned(shared):
-    race = shared
-    choose(race.page, "model", "Tiny Dream ·")
-    race.settled()
-    box = race.page.locator("#ds-model input")
-    box.fill("tiny-llada")
-    box.press("Enter")
-    race.settled()
-    options = race.page.locator("#ds-preset-names option")
-    take(race.page, options.nth(options.count() - 1).text_content())
-    race.page.wait_for_function("document.querySelector('#ds-preset-names').value !== ''")
-    race.planned("Copy")
-    assert race.page.locator("#ds-preset-names").input_value()
-
-
 def test_a_typed_folder_is_loaded_and_run(shared, new_page, folder):
     race = shared
     type_model(race.page, f" {folder} ")
@@ -75,6 +60,21 @@ def test_a_typed_folder_is_loaded_and_run(shared, new_page, folder):
     type_model(race.page, type_wrong)
     race.planned("Cannot run. Model:")
     race.page.wait_for_selector("#ds-run[disabled]")
+
+
+def test_a_preset_of_the_embedded_model_is_planned(shared):
+    race = shared
+    choose(race.page, "model", "Tiny Dream ·")
+    race.settled()
+    box = race.page.locator("#ds-model input")
+    box.fill("tiny-llada")
+    box.press("Enter")
+    race.settled()
+    options = race.page.locator("#ds-preset-names option")
+    take(race.page, options.nth(options.count() - 1).text_content())
+    race.page.wait_for_function("document.querySelector('#ds-preset-names').value !== ''")
+    race.planned("Copy")
+    assert race.page.locator("#ds-preset-names").input_value()
 
 
 def test_a_public_page_takes_no_folder(new_page, folder):
