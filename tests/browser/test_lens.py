@@ -33,9 +33,9 @@ def lanes(shipped):
 
 
 @pytest.fixture(scope="module")
-def apart(shipped):
+def apart(shipped, lanes):
     """Lanes that predict different tokens in some steps."""
-    return recorded_lanes(shipped, "probe", None, a="none", b="dllm_cache")
+    return {"a": lanes["a"], **recorded_lanes(shipped, "probe", None, b="dllm_cache")}
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_both_lanes_stand_side_by_side_and_b_turns_away_at_a_layer(viewer, apart
 def test_the_keys_are_those_of_the_steps_that_both_lanes_have(viewer, shipped, tmp_path):
     """Side by side, a step that only one lane was probed at has no key."""
     base = replace(
-        shipped.default_race().a, prompt=PROMPT, gen_length=32, block_length=16, steps=32,
+        shipped.default_race().a, prompt=PROMPT, gen_length=8, block_length=8, steps=8,
         record="probe",
     )  # fmt: skip
     lanes = {"a": replace(base, probe_at=(1, 5)), "b": replace(base, probe_at=(3, 5))}

@@ -94,8 +94,8 @@ def differ(mine, theirs):
     return len(one) != len(other) or not all(map(alike, one, other))
 
 
-def test_a_replay_file_draws_what_the_page_draws(app, new_page, replayed):
-    served = new_page().open(app.url)
+def test_a_replay_file_draws_what_the_page_draws(example, replayed):
+    served = example
     for lane in ("b", "a"):
         for race in (served, replayed):
             put(race, lane, 7, 3)

@@ -40,8 +40,8 @@ def site(public, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def visitor(site, lasting_page):
-    """A small screen with the settings of the small race."""
-    return lasting_page(390, 844).open(site.link())
+    """A small screen with the settings of a short race."""
+    return lasting_page(390, 844).open(site.link(gen_length="16", **{"a.steps": "16"}))
 
 
 def test_who_waits_sees_a_place_and_an_estimate(public, visitor):
