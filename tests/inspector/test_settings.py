@@ -166,7 +166,8 @@ def test_the_plan_in_words(session):
     stops = replace(race.a, eos="fill_safe")
     assert "1 token a step, between 1 and 128 forwards" in sentence(stops, session.plan(stops))
     causal = replace(race.a, unmasker="autoregressive")
-    assert sentence(causal, session.plan(causal)) == "one token a forward: between 1 and 128 forwards"
+    said = sentence(causal, session.plan(causal))
+    assert said == "one token a forward: between 1 and 128 forwards"
     assert "answer 128 of" in context_use(race.a, session.plan(race.a))
     assert context_use(race.a, {}) == ""
 
