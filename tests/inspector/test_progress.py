@@ -86,7 +86,7 @@ def test_names_from_outside_are_cut():
 def test_a_recording_says_that_its_model_is_loaded():
     record = RaceRecord()
     said = json.loads(progress_message(record, "recording", "", Waiting("loading", 3, 9, "m")))
-    assert said["wait"] == {"done": 3, "total": 9, "what": "m"}
+    assert said["wait"] == {"done": 3, "total": 9, "unit": "bytes", "what": "m"}
     assert "wait" not in json.loads(progress_message(record, "recording", "", None))
 
 

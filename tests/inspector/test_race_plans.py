@@ -42,7 +42,7 @@ def test_models_that_do_not_fit_together_are_refused_in_the_plans_of_page_and_ap
     for ask in (endpoints.plan, lambda given: next(endpoints.run(given, request_of()))):
         with pytest.raises(gr.Error, match=TOGETHER):
             ask(given)
-    assert asked == [[32, 32]] * 3
+    assert asked == [[16, 16]] * 3
 
 
 def test_the_plan_counts_the_models_of_both_lanes():

@@ -60,7 +60,7 @@ def test_a_stack_searches_the_knobs_of_both_methods():
 
 
 @pytest.mark.parametrize(
-    ("cache", "words"), [("none", "no knobs to search"), ("fast", "is unknown")]
+    ("cache", "words"), [("none", "no settings to search"), ("fast", "is unknown")]
 )
 def test_a_cache_that_cannot_be_searched_is_named(cache, words):
     with pytest.raises(ValueError, match=rf"^cache: .*{words}"):

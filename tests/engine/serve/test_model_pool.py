@@ -10,7 +10,7 @@ import engine.serve.model_pool
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, StepEvent, Waiting
-from engine.core.progress import run_to_end, with_progress
+from engine.core.progress import Progress, run_to_end, with_progress
 from engine.models.loading.hub import Hub
 from engine.models.loading.memory_estimate import InsufficientMemoryError
 from engine.models.loading.registry import REGISTERED
@@ -343,15 +343,10 @@ def test_a_stop_while_loading_frees_what_was_loaded(folders, monkeypatch):
     assert held == [True]
 
 
-class Step:
-    def __init__(self, done):
-        self.done, self.total = done, 9
-
-
 def steps(closed):
     try:
         for n in range(10):
-            yield Step(n)
+            yield Progress(n, 9)
         return "value"
     finally:
         closed.append(True)
