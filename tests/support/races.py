@@ -13,7 +13,7 @@ METHODS = (
     ("quota", "spa_cache"), ("threshold", "dkv_cache"), ("quota", "d2_cache"),
     ("quota", "freecache"), ("frechet", "none"), ("certainty", "none"),
 )  # fmt: skip
-SHAPE = {"gen_length": 32, "block_length": 16, "steps": 16}
+SHAPE = {"gen_length": 32, "block_length": 16, "steps": 32}
 
 
 class Failed(AssertionError):
