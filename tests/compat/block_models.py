@@ -11,25 +11,23 @@ top-k and top-p filter to one token has confidence 1, so that equal ones are com
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from engine.cache.base import StepPlan, StepView
 from engine.cache.methods.frozen import SubBlock
-from engine.cache.store import ActivationStore
 from engine.core.events import StepEvent
-from engine.generate.capture.forwards import CapturedForwards
 from engine.generate.guidance import GuidanceBranch
 from engine.generate.job import Job
 from engine.generate.step_state import PendingStep
-from engine.unmask.base import Candidates, Commit, Unmasker
+from engine.unmask.base import Candidates, Unmasker
 from engine.unmask.methods.dynamic import Dynamic
 from engine.unmask.methods.quota import Quota
-from tests.compat.loops import IdlingDenoiser
+from tests.compat.loops import IdlingDenoiser, PolicyStore
+from tests.compat.samplers import TopkOrder
 
 
 class ReleasedLoop(IdlingDenoiser):
@@ -85,29 +83,21 @@ class SdarLoop(ReleasedLoop):
         return super()._candidates(logits / self._temperature, view)
 
 
-class TopK(Unmasker):
-    """The engine's rule for a batch of one; of equal confidences it commits those of torch.topk."""
+class TopkQuota(TopkOrder, Quota):
+    """SDAR's low_confidence_static, which ranks the rows of the block."""
 
-    def commit(self, candidates: Candidates, view: StepView) -> Commit:
-        """Rank all positions of the block, as SDAR does; known ones have confidence -inf."""
-        found, real, start = super().commit(candidates, view), view.real[0], view.block.start
-        score = candidates.score.new_full((view.block.stop - start,), -torch.inf)
-        score[view.needs[0, real] - start] = candidates.score[0, real]
-        chosen = score.topk(int(found.mask.sum())).indices + start
-        return replace(found, mask=view.real & torch.isin(view.needs, chosen))
+    cache = "dual"
 
 
-class TopKQuota(TopK, Quota):
-    """SDAR's low_confidence_static."""
-
-
-class TopKDynamic(TopK, Dynamic):
+class TopkDynamic(TopkOrder, Dynamic):
     """SDAR's low_confidence_dynamic, and its low_confidence_static with a filter."""
+
+    cache = "dual"
 
 
 def ranked_by_topk(unmasker: Unmasker) -> Unmasker:
     """The unmasker as SDAR runs it."""
-    kind = {Quota: TopKQuota, Dynamic: TopKDynamic}.get(type(unmasker))
+    kind = {Quota: TopkQuota, Dynamic: TopkDynamic}.get(type(unmasker))
     return unmasker if kind is None else kind(**asdict(unmasker))
 
 
@@ -157,20 +147,15 @@ class CarriedSubBlock(SubBlock):
         return plan
 
 
-class CarryingStore(ActivationStore):
+class CarryingStore(PolicyStore):
     """Copies K and V of a finished block to the next one before the final ones replace them."""
-
-    def follow(self, policy: Any) -> CarryingStore:
-        """Follow a policy, which may be wrapped by a recorder."""
-        self._policy = policy
-        return self
 
     def write(
         self, layer: int, name: str, rows: Any, values: Tensor, idle: Tensor | None = None
     ) -> None:
         """Write after the copy, if there is a next block."""
         after = slice(rows.stop, 2 * rows.stop - rows.start)
-        if self._policy.carries and after.stop <= self._length:
+        if self.policy.carries and after.stop <= self._length:
             kept = self.read(layer, name, rows).transpose(1, 2).clone()
             super().write(layer, name, after, kept)
         super().write(layer, name, rows, values, idle)
@@ -184,14 +169,9 @@ class GenerateLoop(ReleasedLoop):
         self._length = length
 
     def _branch(self, index: int) -> GuidanceBranch:
-        job, branch, run = self.job, super()._branch(index), self.run
-        policy: Any = branch.policy
-        if not hasattr(policy, "carries"):
-            return branch
-        size = run.batch, run.length, job.adapter.dtype, job.adapter.device
-        store = CarryingStore(job.adapter.info, policy.sites(run), *size).follow(policy)
-        adapter = job.recorder.wrap_adapter(job.adapter, store)
-        return GuidanceBranch(policy, store, CapturedForwards(adapter, store, policy))
+        branch = super()._branch(index)
+        carries = hasattr(branch.policy, "carries")
+        return self.with_store(branch, CarryingStore) if carries else branch
 
     def finalize(self, step: PendingStep) -> StepEvent:
         """Finalize a step and test for a settled stop token in its block."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
 
 from engine.cache.base import RunInfo
 from engine.core.events import StepEvent
-from engine.generate.capture.forwards import CapturedForwards
 from engine.generate.guidance import GuidanceBranch
 from engine.generate.job import Job
 from engine.generate.step_state import PendingStep
@@ -56,14 +54,10 @@ class ReleasedDenoiser(IdlingDenoiser):
         return replace(event, positions=np.append(event.positions, filled))
 
     def _branch(self, index: int) -> GuidanceBranch:
-        job, branch, run = self.job, super()._branch(index), self.run
-        policy: Any = branch.policy
-        if not hasattr(policy, "row_shift"):
+        branch = super()._branch(index)
+        if not hasattr(branch.policy, "row_shift"):
             return branch
-        size = run.batch, run.length, job.adapter.dtype, job.adapter.device
-        store = ShiftedStore(job.adapter.info, policy.sites(run), *size).follow(policy)
-        adapter: Any = ShiftedAdapter(job.recorder.wrap_adapter(job.adapter, store), policy)
-        return GuidanceBranch(policy, store, CapturedForwards(adapter, store, policy))
+        return self.with_store(branch, ShiftedStore, ShiftedAdapter)
 
 
 def overwrite_after_first(eos_id: int) -> EndOfText:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from engine.cache.base import RunInfo, Speedups, StepPlan, StepView
 from engine.cache.methods.freecache import FreeCache
-from engine.cache.store import ActivationStore
 from engine.core.rows import Rows
 from engine.models.base import ModelAdapter
+from tests.compat.loops import PolicyStore
 
 
 def shifted(rows: Rows, by: int) -> Rows:
@@ -130,19 +130,14 @@ class LastTokenWindow(MovingWindow):
         return last + 1 if call else self.run.prompt_length
 
 
-class ShiftedStore(ActivationStore):
+class ShiftedStore(PolicyStore):
     """An activation store that writes the keys and values of a ShiftedWindow."""
-
-    def follow(self, policy: Any) -> ShiftedStore:
-        """Take the shifts of a policy, which may be wrapped by a recorder."""
-        self._policy = policy
-        return self
 
     def write(
         self, layer: int, name: str, rows: Rows, values: Tensor, idle: Tensor | None = None
     ) -> None:
         """Write `row_shift` rows further left."""
-        super().write(layer, name, shifted(rows, self._policy.row_shift), values, idle)
+        super().write(layer, name, shifted(rows, self.policy.row_shift), values, idle)
 
 
 class ShiftedAdapter:

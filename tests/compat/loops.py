@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import StepPlan, StepView
+from engine.cache.store import ActivationStore
 from engine.config.spec import RunSpec
 from engine.core.events import StepEvent
 from engine.core.rows import is_empty, to_mask
@@ -20,12 +21,33 @@ from engine.generate.guidance import GuidanceBranch
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser
 from engine.generate.step_state import PendingStep
+from engine.models.base import ModelAdapter
 from engine.models.flops import FlopCounter
 from engine.record.recorder import Recorder
 
 
+class PolicyStore(ActivationStore):
+    """An activation store that writes as its policy says, which may be wrapped by a recorder."""
+
+    policy: Any
+
+
 class IdlingDenoiser(Denoiser):
     """A loop that also makes calls which commit nothing."""
+
+    def with_store(
+        self,
+        branch: GuidanceBranch,
+        kind: type[PolicyStore],
+        changed: Callable[[ModelAdapter, Any], Any] = lambda adapter, policy: adapter,
+    ) -> GuidanceBranch:
+        """The branch with a store of another kind; `changed` makes its adapter from the job's."""
+        job, run, policy = self.job, self.run, branch.policy
+        size = run.batch, run.length, job.adapter.dtype, job.adapter.device
+        store = kind(job.adapter.info, policy.sites(run), *size)
+        store.policy = policy
+        adapter = changed(job.recorder.wrap_adapter(job.adapter, store), policy)
+        return GuidanceBranch(policy, store, CapturedForwards(adapter, store, policy))
 
     @torch.inference_mode()
     def idle(self, *view: Any) -> None:

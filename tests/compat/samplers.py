@@ -144,9 +144,10 @@ class TopkCandidates(Candidates):
 
 
 class TopkOrder(Unmasker):
-    """Dream's samplers, for a batch of one: torch.topk decides ties over the rows of the call.
+    """A released rule, for a batch of one: torch.topk decides ties over the rows of the call.
 
-    With top_p, all tokens that reach it alone have a confidence of 1.
+    They are those that a `cache` of Fast-dLLM feeds. With top_p, all tokens that reach it alone
+    have a confidence of 1.
     """
 
     cache = "none"
