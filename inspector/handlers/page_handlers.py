@@ -295,12 +295,14 @@ class Handlers:
 
     def is_live(self, request: gr.Request) -> bool:
         """Whether a run of the visitor goes on."""
-        return self.live_runs.control(visitor_id(request)) is not None
+        return self._goes_on(visitor_id(request))
+
+    def _goes_on(self, who: str) -> bool:
+        return self.live_runs.control(who) is not None
 
     def refusal(self, who: str, text: str) -> list[Any]:
         """A notice of what was refused, and the buttons; those of a run that goes on stay."""
-        live = self.live_runs.control(who) is not None
-        updates = [gr.skip()] * len(BUTTONS) if live else buttons("over")
+        updates = [gr.skip()] * len(BUTTONS) if self._goes_on(who) else buttons("over")
         return [messages.notice("failed", text), *updates]
 
     def current(self, request: gr.Request) -> RaceRecord | None:
