@@ -48,6 +48,7 @@ def rows() -> Iterator[Sequence[str]]:
             dtype = dtype_of(spec)
             plan = {
                 "prompt_tokens": TOKENS, "suffix_tokens": 0, "probe_forwards": 0,
+                "calibration_forwards": 0,
                 "max_forwards": derive_plan(spec)[0].max_forwards,
             }  # fmt: skip
             needed = needed_bytes(info, dtype, "cuda", cached)

@@ -76,13 +76,16 @@ def run_seconds(
     Those of a guider come on top (`guider_seconds`).
 
     A probed step adds an exact forward and the logit lens of both passes. `warm_up` are the untimed
-    steps before the run, more than by default if its forwards are captured.
+    steps before the run, more than by default if its forwards are captured. Forwards that measure
+    drifts before it are assumed to take as many rows.
     """
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length + plan["suffix_tokens"]
-    one = forward_seconds(gpu, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
+    unguided = forward_seconds(gpu, info, dtype_of(spec), rows)
+    one = unguided * (2 if spec.cfg_scale else 1)
     untimed = min(warm_up, plan["max_forwards"])
     forwards = plan["max_forwards"] + untimed + plan["probe_forwards"]
     found = one * forwards * (RECORDING_FACTOR if spec.record in ("layers", "probe") else 1.0)
+    found += plan["calibration_forwards"] * unguided
     return found + plan["probe_forwards"] * lens_seconds(gpu, info, dtype_of(spec), spec.gen_length)
 
 

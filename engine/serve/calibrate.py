@@ -11,18 +11,31 @@ ignored after they change.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from engine.cache.calibration.drift_profile import save, shipped_path
-from engine.catalog import policies
+from engine.cache.base import CachePolicy, PolicyContext
+from engine.cache.calibration.drift_profile import (
+    BINS,
+    DriftProfile,
+    file_name,
+    load,
+    save,
+    shipped_path,
+)
+from engine.catalog import derive_plan, make_policy, policies
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
-from engine.core.files import ASSETS
+from engine.core.files import ASSETS, cache_path
 from engine.distributed.processes import check_alone
-from engine.serve.drift_meter import BASES
+from engine.estimate.shape_model import ShapeAdapter
+from engine.models.base import ModelInfo
+from engine.models.loading.memory_estimate import dtype_of
+from engine.serve import drift_meter
 from engine.serve.loaded_model import policy_context_of
 from engine.serve.model_pool import ModelPool
 
@@ -44,7 +57,47 @@ def write_profiles(folder: Path, bases: Sequence[str] = ()) -> list[Path]:
 
 def known_bases() -> list[str]:
     """The caches that DARE runs on."""
-    return [base for base in BASES if base in policies()]
+    return [base for base in drift_meter.BASES if base in policies()]
+
+
+def calibration_forwards(models: ModelPool, spec: RunSpec, info: ModelInfo) -> int:
+    """The most forwards that measure drifts before a run; 0 if files have those that it needs.
+
+    `info` are the sizes of the spec's model. While it is not loaded, a file in its folder counts as
+    one of its weights, and drifts that were measured earlier are not known.
+    """
+    (folder, digest), needed = models.files(spec), set[tuple[str, str]]()
+
+    def note(base: str, quantity: str) -> DriftProfile:
+        needed.add((base, quantity))
+        counts = np.ones((info.layers, BINS), np.int64)
+        return DriftProfile(base, quantity, counts, counts.sum(1, dtype=np.float64))
+
+    policy = make_policy(spec)
+    if type(policy).prepare is not CachePolicy.prepare:  # on a model without weights
+        policy.prepare(PolicyContext(ShapeAdapter(info, dtype_of(spec)), "", None, note))
+    found = 0
+    for base, quantity in needed:
+        paths = [cache_path(digest, file_name(base, quantity))] if digest else []
+        paths += [] if folder is None else [shipped_path(folder, base, quantity)]
+        if not any(_is_of(digest, path, info.layers) for path in paths):
+            found += _most_forwards(base, info)
+    return found
+
+
+def _is_of(digest: str, path: Path, layers: int) -> bool:
+    """Whether a file has drifts of the weights with this digest; empty: of any weights."""
+    with suppress(ValueError):
+        return digest in ("", load(path, layers).checkpoint)
+    return False
+
+
+def _most_forwards(base: str, info: ModelInfo) -> int:
+    """The most forwards of `measure_drifts` under a cache."""
+    block = info.block_size or RunSpec().block_length
+    length = -(-drift_meter.ANSWER // block) * block
+    spec = RunSpec(gen_length=length, block_length=block, steps=length, cache=base)
+    return drift_meter.PROBLEMS * derive_plan(spec, info)[0].max_forwards
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -116,6 +116,11 @@ class ModelPool:
             raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
         return self._tokenizer_of(name, folder)
 
+    def files(self, spec: RunSpec) -> tuple[Path | None, str]:
+        """The folder of a spec's model, if it is on disk; its digest, empty if it is not loaded."""
+        loaded = self._loaded.get(_key(spec))
+        return self._resolver.find(spec.model), "" if loaded is None else loaded.digest
+
     def suffix_tokens(self, spec: RunSpec) -> int:
         """The number of tokens of a spec's suffix; 0 if its model is not on disk."""
         if not spec.suffix or self._resolver.find(spec.model) is None:
@@ -123,18 +128,14 @@ class ModelPool:
         return len(self.tokenizer(spec.model).encode_text(spec.suffix))
 
     def prompt(self, spec: RunSpec) -> list[int] | None:
-        """The ids of a spec's prompt; None if its model is not on disk.
-
-        Rows of images hold the padding id. Raises ValueError as `run_prompt`.
-        """
+        """The ids of `run_prompt`; rows of images hold the padding id."""
         found = self.run_prompt(spec)
         return None if found is None else found.ids
 
     def run_prompt(self, spec: RunSpec) -> RunPrompt | None:
         """A spec's prompt with its images; None if its model is not on disk.
 
-        Raises ValueError naming `prompt`, `chat`, `images`, `stop` or `suffix`; see
-        `vision.run_images.run_prompt`.
+        Raises ValueError naming `prompt`, `chat`, `images`, `stop` or `suffix`.
         """
         check_rule(spec)
         if decodes_causally(spec):

@@ -26,6 +26,7 @@ from engine.generate.what_if import what_if
 from engine.models.base import ModelInfo
 from engine.models.loading.hub import Hub
 from engine.serve import environment
+from engine.serve.calibrate import calibration_forwards
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.guider_pool import decodes_causally
 from engine.serve.limits import AUTO, OWN_RECORDING, Limits, planned_recording
@@ -105,8 +106,9 @@ class Session:
         `suffix_tokens`: those of the text after the answer, 0 if unknown. `end_of_text`: the rule
         by which the run ends. `dtype`: its number format, `dtype_reason`: why `auto` is that one,
         or empty. `attention`: that of the model, empty if unknown. `probe_forwards`: most exact
-        forwards that level `probe` adds. `weights_bytes`, `memory_bytes` (weights and run),
-        `free_bytes`: of the device. `fetch_bytes`: to download, a guider's included if known.
+        forwards that level `probe` adds. `calibration_forwards`: most that measure drifts before
+        the run, 0 if the model's sizes are unknown. `weights_bytes`, `memory_bytes` (weights and
+        run), `free_bytes`: of the device. `fetch_bytes`: to download, a guider's included if known.
         `guider_bytes`: the guider's memory, None if unknown before its download. `recording`: the
         level, the bytes that the recorder keeps of it at most, and why that is refused (or empty);
         of level `layers` if the spec's is `off`; None if the sizes of model or prompt are unknown.
@@ -124,25 +126,25 @@ class Session:
         tokens = None if prompt is None else len(prompt)
         derived, scheduled = catalog.derive_plan(spec, info, tokens)
         vision = self._models.vision(spec.model) if spec.images else None
-        shown, recording = run_images.image_rows(spec, vision), None
+        shown, recording, calibrating = run_images.image_rows(spec, vision), None, 0
         suffix = self._models.suffix_tokens(spec)
         if info is not None:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
+                calibrating = calibration_forwards(self._models, spec, info)
             length = tokens or shown + 1
             check_context(length, spec, info, suffix)
             recording = planned_recording(spec, info, length, self.recording_limit, suffix)
         if prompt is not None and info is not None and not decodes_causally(spec):
             self._models.guiders.check(spec, self._models.tokenizer(spec.model), info, prompt)
         budget = self._models.memory_budget(spec, tokens or shown + 1)
-        memory: dict[str, int | None] = dict.fromkeys(MemoryBudget._fields)
-        if budget is not None:
-            memory |= budget._asdict()
+        none = dict.fromkeys(MemoryBudget._fields)
+        memory: dict[str, int | None] = none if budget is None else budget._asdict()
         memory["fetch_bytes"] = self._models.run_fetch_bytes(spec)
         memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
         probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
         return dataclasses.asdict(derived) | memory | {
-            "prompt_tokens": tokens, "suffix_tokens": suffix,
+            "prompt_tokens": tokens, "suffix_tokens": suffix, "calibration_forwards": calibrating,
             "context": None if info is None else info.max_length,
             "confidence_decides": catalog.make_rule(spec).confidence_decides,
             "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,

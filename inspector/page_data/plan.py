@@ -47,6 +47,17 @@ def race_plans(session: Session, race: RaceSpec) -> dict[Lane, dict[str, Any]]:
 
 def sentence(spec: RunSpec, plan: Mapping[str, Any]) -> str:
     """The derived plan of one lane in one line: blocks, steps, tokens and forwards."""
+    decoding, measured = _decoding(spec, plan), plan.get("calibration_forwards")
+    if not measured:
+        return decoding
+    return (
+        f"{decoding}; before the run at most {counted(measured, 'forward')} measure the drifts "
+        "that the cache needs on this model (once, not timed)"
+    )
+
+
+def _decoding(spec: RunSpec, plan: Mapping[str, Any]) -> str:
+    """`sentence` without what comes before the run."""
     blocks, low, high = plan["blocks"], plan["min_forwards"], plan["max_forwards"]
     forwards = counted(high, "forward")
     forwards = forwards if low == high else f"between {low} and {forwards}"

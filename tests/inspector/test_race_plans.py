@@ -6,7 +6,7 @@ from dataclasses import replace
 import gradio as gr
 import pytest
 
-from engine.config.spec import RaceSpec
+from engine.config.spec import RaceSpec, RunSpec
 from engine.core.files import ASSETS
 from engine.models.loading.families import embedded_models
 from engine.models.loading.hub import Hub
@@ -14,7 +14,7 @@ from engine.serve.session import Session
 from inspector.handlers.api import Endpoints
 from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import Handlers
-from inspector.page_data.plan import memory
+from inspector.page_data.plan import memory, sentence
 from tests.inspector.conftest import make_form, small_race
 
 TOGETHER = "model: the models of both lanes and a run need 9.0 GB together"
@@ -54,6 +54,18 @@ def test_the_plan_counts_the_models_of_both_lanes():
         assert memory(rows, shared=False) == (
             "weights 7.00 MB + runs 2.00 MB of 8.00 GB free; the model to download first"
         )
+
+
+def test_the_plan_says_how_many_forwards_measure_drifts_before_the_run():
+    plan = {"blocks": 1, "min_forwards": 32, "max_forwards": 32, "tokens_per_step": (1,) * 32,
+            "steps_per_block": 32, "prompt_tokens": 9}  # fmt: skip
+    run = sentence(RunSpec(gen_length=32, steps=32), plan | {"calibration_forwards": 0})
+    assert run.endswith("1 token a step, 32 forwards")
+    said = sentence(RunSpec(gen_length=32, steps=32), plan | {"calibration_forwards": 512})
+    assert said == (
+        f"{run}; before the run at most 512 forwards measure the drifts that the cache needs on "
+        "this model (once, not timed)"
+    )
 
 
 def test_the_plan_says_what_lane_b_alone_downloads():

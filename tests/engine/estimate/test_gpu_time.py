@@ -21,6 +21,7 @@ from tests.support.micro import make_info
 
 GPU = GPUS["zero-a10g"]
 LLADA = make_info(layers=32, d_model=4096, ffn=12288, vocab_size=126_464)
+PLAN = {"prompt_tokens": 100, "suffix_tokens": 0, "probe_forwards": 0, "calibration_forwards": 0}
 
 
 def test_the_logit_lens_of_an_8b_model_reads_the_head_for_each_part_of_its_rows():
@@ -39,7 +40,7 @@ def test_figures_are_those_of_the_hardware_of_spaces():
 
 def test_a_probed_run_takes_longer_by_its_lens():
     spec = RunSpec(gen_length=256, steps=256, dtype="bfloat16", record="probe")
-    plan = {"prompt_tokens": 100, "suffix_tokens": 0, "max_forwards": 256, "probe_forwards": 8}
+    plan = PLAN | {"max_forwards": 256, "probe_forwards": 8}
     without = run_seconds(GPU, spec, LLADA, plan | {"probe_forwards": 0, "max_forwards": 264})
     lens = 8 * lens_seconds(GPU, LLADA, torch.bfloat16, 256)
     assert abs(run_seconds(GPU, spec, LLADA, plan) - without - lens) < 1e-6
@@ -53,7 +54,7 @@ def test_a_probed_run_takes_longer_by_its_lens():
 def test_the_untimed_steps_before_a_run_take_time_too(given, untimed):
     """A run on a shared GPU captures nothing, and warms up in few of them."""
     spec = RunSpec(gen_length=128, steps=128, dtype="bfloat16")
-    plan = {"prompt_tokens": 100, "suffix_tokens": 0, "max_forwards": 128, "probe_forwards": 0}
+    plan = PLAN | {"max_forwards": 128}
     one = forward_seconds(GPU, LLADA, torch.bfloat16, 228)
     expected = (128 + untimed) * one
     assert run_seconds(GPU, spec, LLADA, plan, *given) == pytest.approx(expected)
@@ -70,10 +71,20 @@ def test_a_format_without_tensor_cores_takes_its_own_rate(dtype, rate):
 
 def test_the_rows_of_a_suffix_take_time_as_those_of_the_answer():
     spec = RunSpec(gen_length=1024, steps=1024, dtype="bfloat16")
-    plan = {"prompt_tokens": 100, "max_forwards": 100, "probe_forwards": 0}
+    plan = PLAN | {"max_forwards": 100}
     suffix = run_seconds(GPU, spec, LLADA, plan | {"suffix_tokens": 900})
     assert suffix == run_seconds(
         GPU, spec, LLADA, plan | {"suffix_tokens": 0, "prompt_tokens": 1000}
+    )
+
+
+def test_forwards_that_measure_drifts_take_time_and_are_not_guided():
+    spec = RunSpec(gen_length=128, steps=128, dtype="bfloat16", cfg_scale=1.0)
+    plan = PLAN | {"max_forwards": 128}
+    more = 512 * forward_seconds(GPU, LLADA, torch.bfloat16, 228)
+    expected = run_seconds(GPU, spec, LLADA, plan) + more
+    assert run_seconds(GPU, spec, LLADA, plan | {"calibration_forwards": 512}) == pytest.approx(
+        expected
     )
 
 

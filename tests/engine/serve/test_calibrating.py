@@ -5,13 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.cache.calibration.drift_profile import BINS, DriftProfile, save, shipped_path
 from engine.config.spec import RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
+from engine.core.files import ASSETS
 from engine.core.progress import run_to_end
+from engine.estimate.gpu_time import GPUS, LAUNCH_SECONDS, RESERVE
+from engine.models.loading.families import embedded_models
 from engine.serve import drift_meter
+from engine.serve.calibrate import calibration_forwards
 from engine.serve.loaded_model import measure_needed_drifts, policy_context_of
 from engine.serve.model_pool import ModelPool
+from engine.serve.session import Session
 from tests.engine.serve.test_race import BASE
 
 SPEC = RunSpec(**BASE | {"cache": "dual+dare_kv"})
@@ -61,3 +67,58 @@ def test_the_drifts_are_those_that_a_job_measures(checkpoint):
     measured = policy_context_of(own, "micro").measure("dual", "q0")
     assert list(seen.profiles) == [("dual", "q0")]
     assert np.array_equal(seen.profiles["dual", "q0"].counts, measured.counts)
+
+
+def planned(session, **changes):
+    return session.plan(replace(SPEC, **changes))["calibration_forwards"]
+
+
+def test_a_plan_has_the_forwards_of_drifts_that_no_file_has(session):
+    most = 2 * drift_meter.ANSWER
+    fitted = {"cache": "spa_cache", "knobs": {"spa_cache.budget": "fitted"}}
+    assert [planned(session), planned(session, **fitted)] == [most, most]
+    assert [planned(session, cache=name) for name in ("none", "dual", "spa_cache")] == [0, 0, 0]
+    assert planned(session, knobs={"dare_kv.qbar": 0.0}) == 0
+    assert planned(session, cache="none", unmasker="autoregressive") == 0
+    for event in session.run(SPEC):
+        if getattr(event, "state", "") == "calibrating":
+            assert event.total == most
+    assert planned(session) == 0
+    assert planned(session, cache="dare_kv") == most, "they are of another base"
+
+
+@pytest.mark.parametrize("cache", ["prefix+dare_o", "freecache+dare_kv"])
+def test_drifts_that_come_with_a_model_are_not_planned(cache):
+    session = Session(embedded_models(ASSETS))
+    assert planned(session, model="tiny-llada", cache=cache) == 0
+
+
+def test_drifts_of_other_weights_are_planned(folder):
+    run = replace(SPEC, model=folder.name)
+    session = Session({folder.name: folder})
+    session._models.load(run)
+    shipped = shipped_path(folder, "dual", "q0")
+    shipped.parent.mkdir()
+    of_others = DriftProfile("dual", "q0", np.ones((2, BINS), np.int64), np.ones(2), "others")
+    save(of_others, shipped)
+    assert planned(session, model=folder.name) == 2 * drift_meter.ANSWER
+
+
+@pytest.mark.parametrize(
+    ("model", "cache", "block"), [("micro", "dual+dare_kv", 8), ("tiny-block", "frozen+dare_o", 16)]
+)
+def test_no_more_forwards_are_measured_than_planned(checkpoint, model, cache, block):
+    pool = ModelPool({"micro": checkpoint} | embedded_models(ASSETS))
+    spec = replace(SPEC, model=model, cache=cache, block_length=block)
+    loaded = pool.load(spec)
+    most = calibration_forwards(pool, spec, loaded.adapter.info)
+    measured = sum(1 for _ in measure_needed_drifts(loaded, spec))
+    assert 0 < measured <= most
+
+
+def test_the_seconds_of_a_shared_gpu_contain_the_measurement(session):
+    gpu, plan = GPUS["zero-a10g"], session.plan(SPEC)
+    without = session.seconds(gpu, SPEC, plan | {"calibration_forwards": 0})
+    forwards = 2 * drift_meter.ANSWER
+    more = RESERVE * forwards * LAUNCH_SECONDS * 2  # layers
+    assert session.seconds(gpu, SPEC, plan) == pytest.approx(without + more)
