@@ -67,7 +67,7 @@ class Session(Protocol):
         """
 
     def check_race(self, race: RaceSpec, plans: Sequence[Mapping[str, Any]]) -> None:
-        """Raise ValueError if the models of both lanes, with these plans, do not fit together."""
+        """Raise ValueError if both lanes, with these plans, do not fit together."""
 
     def estimate(self, spec: RunSpec, model: str, device: str, **given: Any) -> dict[str, Any]:
         """Work, memory and predicted time of a spec on another model and device.

@@ -254,7 +254,8 @@ class GuiderPool:
         if loaded is not None:
             free = {**free, main: free[main] + held_bytes([loaded.model])[main]}
         check_fits(info, dtype, main, run, free)
-        return MemoryBudget(weights, weights + run, free[main])
+        kept = _decoder_cache_bytes(spec, tokens, folder)
+        return MemoryBudget(weights, weights + run, free[main], kept)
 
     def decoder_bytes(self, spec: RunSpec, tokens: int) -> int:
         """Bytes that must be free to run a spec's decoder, which is on disk.
@@ -368,8 +369,14 @@ def _decoder_info(folder: Path) -> ModelInfo:
 def _decoder_run_bytes(spec: RunSpec, tokens: int, folder: Path) -> int:
     """Bytes of a decoder's activations and of its keys and values."""
     dtype, length = dtype_of(spec), tokens + spec.gen_length
-    cached = _size(folder).cache_per_token * length * dtype.itemsize
-    return run_bytes(_decoder_info(folder), dtype, length, rows=1) + cached
+    step = run_bytes(_decoder_info(folder), dtype, length, rows=1)
+    return step + _decoder_cache_bytes(spec, tokens, folder)
+
+
+def _decoder_cache_bytes(spec: RunSpec, tokens: int, folder: Path) -> int:
+    """Bytes of a decoder's keys and values."""
+    numbers = _size(folder).cache_per_token * (tokens + spec.gen_length)
+    return numbers * dtype_of(spec).itemsize
 
 
 @cache

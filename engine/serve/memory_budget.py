@@ -26,6 +26,7 @@ from engine.models.loading.memory_estimate import (
     gigabytes,
     main_device,
     run_bytes,
+    store_bytes,
     weights_bytes,
 )
 from engine.record.last_values import quantity_widths
@@ -37,11 +38,15 @@ BFLOAT16_CAPABILITY = 8  # lowest major compute capability with native bfloat16
 
 
 class MemoryBudget(NamedTuple):
-    """Bytes of the weights, of weights and run together, and free on the device before both."""
+    """Bytes of the weights, of weights and run together, and free on the device before both.
+
+    `kept_bytes` are those that the run keeps from step to step; the rest passes with a step.
+    """
 
     weights_bytes: int
     memory_bytes: int
     free_bytes: int
+    kept_bytes: int
 
 
 class InUse:
@@ -103,7 +108,7 @@ def plan_memory(
     dtype, run = dtype_of(spec), spec_run_bytes(spec, info, tokens) + more_bytes
     main, weights = main_device(spec.device, free), weights_bytes(info, dtype)
     check_fits(info, dtype, spec.device, run, free)
-    return MemoryBudget(weights, weights + run, free[main])
+    return MemoryBudget(weights, weights + run, free[main], kept_bytes(spec, info, tokens))
 
 
 def plan_beside_paused(
@@ -131,16 +136,27 @@ def spec_run_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
 
     Raises ValueError naming `record_layers` if the model has fewer layers.
     """
+    run = _run_info(spec, info, tokens)
+    sites = make_policy(spec).sites(run)
+    rows = spec.block_length if info.block_causal else spec.gen_length
+    found = run_bytes(info, dtype_of(spec), run.length, 1 + run.guided, sites, rows)
+    return found + _recorder_bytes(spec, run)
+
+
+def kept_bytes(spec: RunSpec, info: ModelInfo, tokens: int) -> int:
+    """Those of `spec_run_bytes` that stay between steps: caches, and a recorder's last values."""
+    run = _run_info(spec, info, tokens)
+    sites = make_policy(spec).sites(run)
+    cached = store_bytes(info, dtype_of(spec), run.length, 1 + run.guided, sites)
+    return cached + _last_values_bytes(spec, run)
+
+
+def _run_info(spec: RunSpec, info: ModelInfo, tokens: int) -> RunInfo:
     suffix = len(spec.suffix.encode())  # at most as many tokens
-    run = RunInfo(
+    return RunInfo(
         info, 1, tokens, spec.gen_length, spec.block_length, guided=spec.cfg_scale > 0,
         suffix_length=suffix,
     )  # fmt: skip
-    sites = make_policy(spec).sites(run)
-    batch = 2 if spec.cfg_scale > 0 else 1
-    rows = spec.block_length if info.block_causal else spec.gen_length
-    found = run_bytes(info, dtype_of(spec), run.length, batch, sites, rows)
-    return found + _recorder_bytes(spec, run)
 
 
 def _recorder_bytes(spec: RunSpec, run: RunInfo) -> int:
@@ -152,12 +168,19 @@ def _recorder_bytes(spec: RunSpec, run: RunInfo) -> int:
     """
     if spec.record not in ("layers", "probe"):
         return 0
+    numbers = run.info.layers * sum(quantity_widths(run.info)) * run.length
+    copies = 1 if spec.record == "layers" else 2
+    return copies * (_last_values_bytes(spec, run) + numbers * dtype_of(spec).itemsize)
+
+
+def _last_values_bytes(spec: RunSpec, run: RunInfo) -> int:
+    """Bytes of the last values of the recorded cells, one sequence of the run."""
+    if spec.record not in ("layers", "probe"):
+        return 0
     info, widths = run.info, quantity_widths(run.info)
     cells = spec.narrowing.cells(info.layers, MAX_POSITIONS, run.answer_length, run.suffix_length)
     last = len(cells.layers) * sum(widths[i] for i in cells.quantities)
-    computed = info.layers * sum(widths)
-    copies = 1 if spec.record == "layers" else 2
-    return copies * (last + computed) * run.length * dtype_of(spec).itemsize
+    return last * run.length * dtype_of(spec).itemsize
 
 
 def held_bytes(models: Iterable[nn.Module]) -> Counter[str]:

@@ -29,27 +29,34 @@ NARROW_DTYPE = "bfloat16"
 def check_race(
     specs: Sequence[RunSpec], plans: Sequence[Mapping[str, Any]], models: ModelPool
 ) -> None:
-    """Raise InsufficientMemoryError if the models of a race fit one by one, but not together.
+    """Raise InsufficientMemoryError if the lanes of a race fit one by one, but not together.
 
-    `plans` are those of the specs (Session.plan). Models that are held anyway need no more memory:
-    those of paused runs, and the embedded ones. Nothing is checked for lanes on different devices,
-    nor for the device `auto`, which has room elsewhere for what does not fit.
+    Both keep their caches, and one of them computes. `plans` are those of the specs (Session.plan).
+    Models that are held anyway need no more memory: those of paused runs, and the embedded ones.
+    Nothing is checked for a lane beside one of those, for lanes on different devices, nor for the
+    device `auto`, which has room elsewhere for what does not fit.
     """
     held = {_decoding_model(one, models) for one in models.in_use.specs(paused=True)}
     own = [replace(one, dtype=plan["dtype"]) for one, plan in zip(specs, plans, strict=True)]
     found = {_decoding_model(one, models): plan for one, plan in zip(own, plans, strict=True)}
-    new = [plan for key, plan in found.items() if key not in held and not is_embedded(key[0])]
+    new = [key for key in found if key not in held and not is_embedded(key[0])]
     devices = {device_key(one.device) for one in specs}
     apart = len(devices) > 1 or AUTO in devices
-    if apart or len(new) < 2 or any(plan["weights_bytes"] is None for plan in new):
+    if apart or any(plan["weights_bytes"] is None for plan in plans):
         return
-    runs = max(plan["memory_bytes"] - plan["weights_bytes"] for plan in new)
-    needed = sum(plan["weights_bytes"] for plan in new) + runs
-    free = max(plan["free_bytes"] for plan in new)
+    if len(found) > 1 and len(new) < 2:
+        return
+    kept = sum(plan["kept_bytes"] for plan in plans)
+    step = max(plan["memory_bytes"] - plan["weights_bytes"] - plan["kept_bytes"] for plan in plans)
+    needed = sum(plan["weights_bytes"] for plan in found.values()) + kept + step
+    free = max(plan["free_bytes"] for plan in plans)
     if needed > free:
+        what, remedy = "the models of both lanes and a run", "one model for both lanes"
+        if len(found) == 1:
+            what, remedy = "its weights and the caches of both lanes", "a shorter answer"
         raise InsufficientMemoryError(
-            f"model: the models of both lanes and a run need {gigabytes(needed)} together, where "
-            f"{gigabytes(free)} are free; choose a smaller one, or one model for both lanes"
+            f"model: {what} need {gigabytes(needed)} together, where {gigabytes(free)} are free; "
+            f"choose a smaller one, or {remedy}"
         )
 
 

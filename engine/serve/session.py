@@ -108,7 +108,8 @@ class Session:
         or empty. `attention`: that of the model, empty if unknown. `probe_forwards`: most exact
         forwards that level `probe` adds. `calibration_forwards`: most that measure drifts before
         the run, 0 if the model's sizes are unknown. `weights_bytes`, `memory_bytes` (weights and
-        run), `free_bytes`: of the device. `fetch_bytes`: to download, a guider's included if known.
+        run), `free_bytes`: of the device; `kept_bytes`: of the run, what it keeps from step to
+        step. `fetch_bytes`: to download, a guider's included if known.
         `guider_bytes`: the guider's memory, None if unknown before its download. `recording`: the
         level, the bytes that the recorder keeps of it at most, and why that is refused (or empty);
         of level `layers` if the spec's is `off`; None if the sizes of model or prompt are unknown.
@@ -154,7 +155,7 @@ class Session:
         }  # fmt: skip
 
     def check_race(self, race: RaceSpec, plans: Sequence[Mapping[str, Any]]) -> None:
-        """Raise InsufficientMemoryError if the lanes' models fit one by one, but not together.
+        """Raise InsufficientMemoryError if the lanes fit one by one, but not together.
 
         `plans` are those of both lanes (see `plan`).
         """

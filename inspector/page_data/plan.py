@@ -25,8 +25,8 @@ AFTER_BLOCK = "decoding stops after the block in which the text ends"  # officia
 def race_plans(session: Session, race: RaceSpec) -> dict[Lane, dict[str, Any]]:
     """The plans of both lanes, by lane (Session.plan).
 
-    Raises ValueError if a plan is refused, naming the lane if only one is, or if the models of both
-    lanes do not fit together.
+    Raises ValueError if a plan is refused, naming the lane if only one is, or if the lanes do not
+    fit together.
     """
     plans, faults = {}, {}
     with suppress(ValueError):  # the plan of the faulty lane raises the same error

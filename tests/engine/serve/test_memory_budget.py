@@ -6,7 +6,7 @@ import pytest
 
 from engine.record.layer_recorder import LayerRecorder
 from engine.record.probe_recorder import ProbeRecorder
-from engine.serve.memory_budget import spec_run_bytes
+from engine.serve.memory_budget import kept_bytes, spec_run_bytes
 from tests.engine.serve.test_race import PLAIN
 
 
@@ -50,6 +50,19 @@ def test_the_values_of_a_probe_are_planned(session, monkeypatch):
     spec = replace(PLAIN, record="probe", probe_steps=4)
     list(session.run(spec))
     assert 0.8 * planned(session, spec) < max(found) <= planned(session, spec)
+
+
+def test_caches_and_last_values_are_kept_from_step_to_step(session):
+    info, length = session._models.info("micro"), 4 + PLAIN.gen_length
+    rows = info.layers * length * 4  # bytes of a number in each row of each layer
+    dual = replace(PLAIN, cache="dual")
+    assert kept_bytes(PLAIN, info, 4) == 0
+    assert kept_bytes(dual, info, 4) == rows * 2 * info.d_kv
+    assert kept_bytes(replace(dual, cfg_scale=1.0), info, 4) == 2 * rows * 2 * info.d_kv
+    last = 2 * info.d_kv + 2 * info.d_model + info.head_dim
+    assert kept_bytes(replace(PLAIN, record="layers"), info, 4) == rows * last
+    for spec in (dual, replace(PLAIN, record="layers")):
+        assert kept_bytes(spec, info, 4) < spec_run_bytes(spec, info, 4)
 
 
 @pytest.mark.parametrize("record", ["off", "steps"])

@@ -1,4 +1,4 @@
-"""A race whose models fit one by one, but not together, is refused before one is loaded."""
+"""A race whose lanes fit one by one, but not together, is refused before a model is loaded."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,6 +17,10 @@ from tests.engine.serve.test_model_pool import WEIGHTS, loaded, spec_of
 from tests.support.micro import ROOT, write_checkpoint
 
 RACE = RaceSpec(spec_of("a"), spec_of("b"))
+PLAN = {
+    "dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10, "kept_bytes": 0,
+}  # fmt: skip
+NOTHING_RUNS = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
 
 
 @pytest.fixture
@@ -77,21 +81,44 @@ def test_models_that_may_be_spread_over_other_places_are_not_refused(session):
 
 @pytest.mark.parametrize(("other", "refused"), [("cuda:0", True), ("cuda:1", False)])
 def test_the_two_names_of_the_first_gpu_are_one_device(other, refused):
-    plan = {"dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10}
     specs = [replace(RACE.a, device="cuda"), replace(RACE.b, device=other)]
-    models = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
     if refused:
         with pytest.raises(InsufficientMemoryError, match="models of both lanes"):
-            check_race(specs, [plan, plan], models)
+            check_race(specs, [PLAN, PLAN], NOTHING_RUNS)
     else:
-        check_race(specs, [plan, plan], models)
+        check_race(specs, [PLAN, PLAN], NOTHING_RUNS)
 
 
 def test_a_model_under_both_names_of_the_first_gpu_is_needed_once():
-    plan = {"dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10}
-    models = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
     specs = [replace(RACE.a, device=name) for name in ("cuda", "cuda:0")]
-    check_race(specs, [plan, plan], models)
+    check_race(specs, [PLAN, PLAN], NOTHING_RUNS)
+
+
+@pytest.mark.parametrize(("free", "refused"), [(12, True), (13, False)])
+def test_both_lanes_of_a_model_keep_their_caches_and_one_computes(free, refused):
+    """Weights of 6 bytes, caches of 3 and 2, and a step of 2."""
+    plans = [
+        PLAN | {"memory_bytes": 6 + kept + step, "kept_bytes": kept, "free_bytes": free}
+        for kept, step in ((3, 1), (2, 2))
+    ]
+    if refused:
+        with pytest.raises(InsufficientMemoryError, match="the caches of both lanes need"):
+            check_race([RACE.a, RACE.a], plans, NOTHING_RUNS)
+    else:
+        check_race([RACE.a, RACE.a], plans, NOTHING_RUNS)
+
+
+def test_the_caches_of_both_lanes_are_checked_before_a_race(session, memory):
+    kept = replace(RACE.a, cache="dllm_cache", gen_length=64, steps=64)
+    memory["bytes"] = 10**9
+    plan = session.plan(kept)
+    assert plan["kept_bytes"] // 2 > WEIGHTS // 20
+    memory["bytes"] = plan["memory_bytes"] + WEIGHTS // 20 + plan["kept_bytes"] // 2
+    session.plan(kept)
+    with pytest.raises(InsufficientMemoryError, match="the caches of both lanes need"):
+        next(session.race(RaceSpec(kept, kept)))
+    memory["bytes"] += plan["kept_bytes"] // 2 + 1
+    assert reasons(session.race(RaceSpec(kept, kept))) == ["done", "done"]
 
 
 @pytest.mark.parametrize("key", [model_pool._key, lambda spec: guider_pool._key(spec, ROOT)])
