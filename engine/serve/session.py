@@ -114,8 +114,7 @@ class Session:
         level, the bytes that the recorder keeps of it at most, and why that is refused (or empty);
         of level `layers` if the spec's is `off`; None if the sizes of model or prompt are unknown.
         The network is not used: `prompt_tokens` is None for a model that is not on disk, and so are
-        the bytes if it is not registered either.
-        Raises ValueError naming the field that makes the run impossible.
+        the bytes if it is not registered either. Raises ValueError naming the field that is wrong.
         """
         if self._limits is not None:
             self._limits.check(spec)
@@ -328,6 +327,7 @@ class Session:
         parents: Mapping[str, Trace],
         pictures: run_images.Pictures,
     ) -> Iterator[tuple[str, Event]]:
+        missing = any(self._models.run_fetch_bytes(spec) != 0 for spec in specs.values())
         plans = self._checked(specs)
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for spec in specs.values():
@@ -335,9 +335,10 @@ class Session:
         self.queue.check_room(control.owner)
         lock = RunLock(self.queue, sum(plan["max_forwards"] for plan in plans), control.owner)
         running, reason, failure = list(specs), "stopped", ""
+        events = self._events(specs, points, missing, parents, lock, control, pictures)
         try:
-            with closing(self._events(specs, points, parents, lock, control, pictures)) as events:
-                for name, event in events:  # closed here, or its lanes would outlive the lock
+            with closing(events):  # here, or its lanes would outlive the lock
+                for name, event in events:
                     if isinstance(event, RunFinished):
                         running.remove(name)
                     yield name, event
@@ -368,19 +369,19 @@ class Session:
         self,
         specs: Mapping[str, RunSpec],
         points: Mapping[str, BranchPoint | None],
+        missing: bool,
         parents: Mapping[str, Trace],
         lock: RunLock,
         control: Control,
         pictures: run_images.Pictures,
     ) -> Generator[tuple[str, Event], None, None]:
-        missing = any(self._models.run_fetch_bytes(spec) != 0 for spec in specs.values())
         for name, spec in specs.items():  # without the lock: other runs continue
             fetching = self._models.fetch(self._models.formats.known(spec))
             for waiting in with_progress(fetching, "fetching", spec.model, control):
                 yield name, waiting
             if control.state == "stopped":
                 return
-        if missing:  # the sizes and the prompt's tokens are known now
+        if missing:  # before the plans; the sizes and the prompt's tokens are known now
             self._checked(specs)
             points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for waiting in wait_for_lock(lock, control):

@@ -14,6 +14,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
+from engine.core.progress import run_to_end
 from engine.models.loading.hub import Hub
 from engine.serve.session import Session
 from tests.engine.models.loading.test_adapters_from_files import sharded
@@ -244,6 +245,20 @@ def test_both_lanes_of_a_race_share_a_download(session, stub):
     ends = [e.reason for _, e in session.race(RaceSpec(SPEC, SPEC)) if isinstance(e, RunFinished)]
     assert ends == ["done", "done"]
     assert len(stub.downloads()) == len(set(stub.downloads()))
+
+
+def test_a_download_that_another_run_ends_during_the_plan_is_noticed(session, monkeypatch):
+    """The first plan knows neither the prompt's tokens nor, of a branch, where it starts."""
+    checked, plans = session._checked, []
+
+    def slow(specs):
+        plans.extend(checked(specs))
+        run_to_end(session._models.fetch(SPEC))
+        return plans[-1:]
+
+    monkeypatch.setattr(session, "_checked", slow)
+    assert list(session.run(SPEC))[-1].reason == "done"
+    assert [plan["prompt_tokens"] is None for plan in plans] == [True, False]
 
 
 def test_a_prompt_too_long_is_an_error_before_the_weights_are_downloaded(session, stub, origin):
