@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -102,6 +102,7 @@ class ViewService:
                 raise ValueError(f"level: choose one of {', '.join(LEVELS)}")
             if record.state == "running":
                 raise ValueError("The race goes on: wait for its end, or stop it.")
+            specs = recording_specs(record, level, getattr(event, "probe_at", ()))
         except ValueError as error:
             yield handlers.refusal(who, f"Nothing to record. {error}")
             return
@@ -111,7 +112,7 @@ class ViewService:
             handlers.store.put(record)
             handlers.live_runs.show(who, record.run_id)
             yield [messages.whole(record, handlers.form.catalog.title), *buttons("recording")]
-        yield from self._record(record, str(level), who, getattr(event, "probe_at", ()))
+        yield from self._record(record, specs, who)
 
     def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
         """Record the visitor's last race after its end, if that takes less than `SHORT_SECONDS`.
@@ -122,22 +123,24 @@ class ViewService:
         uploads that run nothing.
         """
         handlers, who = self._handlers, visitor_id(request)
-        record, wanted = handlers.current(request), False
+        record = handlers.current(request)
+        specs: dict[str, RunSpec] | None = None
         if record is not None and record.record_next and not handlers.is_live(request):
-            shared = handlers.live_runs.is_shared(who, record.run_id)
-            record.record_next, wanted = False, not shared and self._is_short(record)
-        if record is not None and wanted:
-            yield from self._record(record, "layers", who, asked=False)
+            record.record_next = False
+            if not handlers.live_runs.is_shared(who, record.run_id):
+                specs = self._short_specs(record)
+        if record is not None and specs is not None:
+            yield from self._record(record, specs, who, asked=False)
         else:
             yield [gr.skip()] * (1 + len(BUTTONS))
 
-    def _is_short(self, record: RaceRecord) -> bool:
-        """Whether a finished, timed race can be recorded in a short time."""
+    def _short_specs(self, record: RaceRecord) -> dict[str, RunSpec] | None:
+        """The specs to record a finished, timed race; None if that may take long or is refused."""
         if record.state != "done" or record.recorded:
-            return False
+            return None
         seconds = sum(total_ms(trace) for trace in record.started().values()) / 1_000
         if not seconds * RECORDING_FACTOR < SHORT_SECONDS:
-            return False
+            return None
         session = self._handlers.session
         try:
             specs = recording_specs(record, "layers", ())
@@ -146,25 +149,21 @@ class ViewService:
             else:
                 plans = [session.plan(spec) for spec in specs.values()]
         except ValueError:
-            return False
-        return not any(plan.get("gpu_seconds") for plan in plans)
+            return None
+        return None if any(plan.get("gpu_seconds") for plan in plans) else specs
 
     def _record(
-        self, record: RaceRecord, level: str, who: str, probe_at: Any = (), asked: bool = True
+        self, record: RaceRecord, specs: dict[str, RunSpec], who: str, asked: bool = True
     ) -> Iterator[list[Any]]:
-        specs: dict[str, RunSpec] = {}
-        with suppress(ValueError):  # `_updates` says what is wrong
-            specs = recording_specs(record, level, probe_at)
-        updates = partial(self._updates, record, level, who, probe_at)
+        updates = partial(self._updates, record, specs, who)
         yield from self._handlers.live_updates(who, record, specs.values(), updates, asked)
 
     def _updates(
-        self, record: RaceRecord, level: str, who: str, probe_at: Any, control: Control
+        self, record: RaceRecord, specs: dict[str, RunSpec], who: str, control: Control
     ) -> Iterator[list[Any]]:
         before = record.state
         yield [progress_message(record, "recording"), *buttons("recording")]
         try:
-            specs = recording_specs(record, level, probe_at)
             yield from self._stream(record, specs, control, who)
         except Exception as error:
             yield [progress_message(record, before, error_text(error)), *buttons("over")]

@@ -126,11 +126,26 @@ def test_a_race_that_was_stopped_is_not_recorded(handlers, finished, request_of)
     """The recording would be of steps that the lanes never took."""
     finished.state = finished.traces["b"].meta["reason"] = "stopped"
     event = SimpleNamespace(run=finished.run_id, level="layers")
-    news = [json.loads(one) for one, *_ in ViewService(handlers).record(event, request_of())]
-    assert news[-1]["state"] == "stopped"
-    assert "Lane B ended at step" in news[-1]["message"]
-    assert "run the race to its end" in news[-1]["message"]
+    ((said, *_),) = ViewService(handlers).record(event, request_of())
+    message = json.loads(said)["message"]
+    assert message.startswith("Nothing to record. Lane B ended at step")
+    assert "run the race to its end" in message
     assert finished.recorded == {}
+
+
+def test_a_recording_that_is_impossible_stops_no_run_and_leaves_no_copy(
+    handlers, traces, request_of
+):
+    traces["b"].meta["reason"] = "stopped"
+    shared = RaceRecord(state="imported", traces=traces)
+    handlers.store.pin(shared)
+    live = handlers.controls.new()
+    handlers.live_runs.begin("visitor", "run", live)
+    event = SimpleNamespace(run=shared.run_id, level="layers")
+    ((said, *updates),) = ViewService(handlers).record(event, request_of())
+    assert json.loads(said)["message"].startswith("Nothing to record. Lane B ended")
+    assert updates == [gr.skip()] * len(BUTTONS), "they are those of the run that goes on"
+    assert (live.state, len(handlers.store)) == ("running", 0)
 
 
 def test_only_a_race_that_all_visitors_share_is_copied_for_a_recording(
