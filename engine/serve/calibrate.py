@@ -66,7 +66,7 @@ def calibration_forwards(models: ModelPool, spec: RunSpec, info: ModelInfo) -> i
     `info` are the sizes of the spec's model. While it is not loaded, a file in its folder counts as
     one of its weights, and drifts that were measured earlier are not known.
     """
-    (folder, digest), needed = models.files(spec), set[tuple[str, str]]()
+    (folder, digest), needed = models.files(spec.model), set[tuple[str, str]]()
 
     def note(base: str, quantity: str) -> DriftProfile:
         needed.add((base, quantity))

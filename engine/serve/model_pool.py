@@ -116,10 +116,10 @@ class ModelPool:
             raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
         return self._tokenizer_of(name, folder)
 
-    def files(self, spec: RunSpec) -> tuple[Path | None, str]:
-        """The folder of a spec's model, if it is on disk; its digest, empty if it is not loaded."""
-        loaded = self._loaded.get(_key(spec))
-        return self._resolver.find(spec.model), "" if loaded is None else loaded.digest
+    def files(self, name: str) -> tuple[Path | None, str]:
+        """The folder of a model, if on disk, and the digest of its weights, empty if not loaded."""
+        digests = [one.digest for key, one in list(self._loaded.items()) if key[0] == name]
+        return self._resolver.find(name), digests[0] if digests else ""
 
     def suffix_tokens(self, spec: RunSpec) -> int:
         """The number of tokens of a spec's suffix; 0 if its model is not on disk."""
