@@ -159,8 +159,9 @@ class ZeroSession:
         if len(devices) > 1:
             raise ValueError("device: both lanes must have the same; only one of them is a GPU")
         specs = {name: self._in_loaded_format(spec) for name, spec in specs.items()}
-        for spec in specs.values():
-            self.plan(spec)
+        plans = [self.plan(spec) for spec in specs.values()]
+        if len(specs) == 2:
+            self._inner.check_race(RaceSpec(specs["a"], specs["b"]), plans)
         used = {spec.start.trace for spec in specs.values() if spec.start}
         running, failure = list(specs), ""
         yield running[0], Waiting("gpu", seconds=self._duration(specs, {}, {}, "") * QUOTA_FACTOR)

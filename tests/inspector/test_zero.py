@@ -240,6 +240,17 @@ def test_what_cannot_run_there_is_refused_before_a_gpu_is_asked_for(inner, chang
             ask(replace(PLAIN, **changes))
 
 
+def test_lanes_that_do_not_fit_together_are_refused_before_a_gpu_is_asked_for(inner):
+    """As those of a recording, which needs more memory than the race before it."""
+    kept = replace(PLAIN, cache="dual")
+    plan = inner.plan(kept)
+    gpu = replace(QUICK, memory=plan["memory_bytes"] + plan["kept_bytes"] // 2)
+    session = ZeroSession(inner, gpu, lambda task, duration: pytest.fail)
+    session.plan(kept)
+    with pytest.raises(ValueError, match="the caches of both lanes need"):
+        next(session.race(RaceSpec(kept, kept), Control()))
+
+
 def test_a_causal_model_is_loaded_within_the_run(inner):
     """The formats of the models that are loaded for the shared GPU do not bind its own model."""
     gpu = replace(QUICK, loaded=frozenset(), seconds=partial(inner.seconds, CARD))
