@@ -2,6 +2,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Figure } from "../src/figures/figure.ts";
+import { HeatState } from "../src/figures/heat_state.ts";
+import { HeatScreen } from "../src/figures/screen.ts";
+import type { HeatSpec } from "../src/figures/spec.ts";
 
 class Node extends EventTarget {
   dataset: Record<string, string> = {};
@@ -44,6 +47,27 @@ test("the title of a picture and what was read of it go with it", () => {
     take(figure);
     assert.deepEqual([reading.caption.textContent, reading.readout.textContent], ["", ""]);
   }
+});
+
+test("the data of a picture goes with it, but not what the reader chose to see", () => {
+  const axis = { name: "", count: 100 };
+  const spec: HeatSpec = {
+    ...{ title: "", key: "1", x: axis, y: axis },
+    value: () => 1,
+    colour: () => [0, 0, 0],
+    words: () => "",
+  };
+  const figure = new Figure("figure");
+  const [state, raster] = [new HeatState(spec), {}];
+  const screen = Object.assign(Object.create(HeatScreen.prototype) as object, { raster });
+  Object.assign(figure, { state, screen });
+  state.zoomBy({ left: 0, top: 0, right: 100, bottom: 100 }, 0.5, { x: 50, y: 50 });
+  const { cells } = state;
+  figure.forget();
+  assert.ok(cells);
+  assert.deepEqual(state.cells, cells);
+  assert.equal(state.seen.value(0, 0), null);
+  assert.notEqual(screen.raster, raster);
 });
 
 test("a figure without a picture has no colours to set", () => {

@@ -69,7 +69,7 @@ function waiting(): [panel: Panel, list: Node] {
 }
 
 test("the sentences of another run go, also if those of this run wait for data", () => {
-  const inspector = { key: "run", draw: () => undefined };
+  const inspector = { draw: () => undefined };
   const said: unknown[] = [];
   const view = { title: "", level: "off", about: "" } as View;
   const parent = new Node() as unknown as HTMLElement;
@@ -80,7 +80,7 @@ test("the sentences of another run go, also if those of this run wait for data",
   panel.draw(undefined);
   sum.textContent = keys.textContent = "3 rows";
   panel.draw(undefined);
-  inspector.key = "another run";
+  panel.forget();
   panel.draw(undefined);
   assert.deepEqual(said.slice(1), [
     ["3 rows", "3 rows"],

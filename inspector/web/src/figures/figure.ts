@@ -128,6 +128,8 @@ export class Figure {
   /** Forget the picture, for instance of another run, its title and what was read of it. */
   forget(): void {
     this.spec = null;
+    this.state?.forget();
+    if (this.screen instanceof HeatScreen) this.screen.forget();
     write(this.caption, "");
     this.waiting.begin(false);
     this.say("", false);
@@ -387,14 +389,12 @@ export class Figure {
   }
 
   private svg(): void {
-    const { seen } = this;
-    if (!seen) return;
-    save(this.file("svg"), new Blob([svgText(this.paper(seen))], { type: "image/svg+xml" }));
+    if (!this.seen) return;
+    save(this.file("svg"), new Blob([svgText(this.paper(this.seen))], { type: "image/svg+xml" }));
   }
 
   private csv(): void {
-    const { seen } = this;
-    if (!seen) return;
-    save(this.file("csv"), new Blob([csv(figureRows(seen))], { type: "text/csv" }));
+    if (!this.seen) return;
+    save(this.file("csv"), new Blob([csv(figureRows(this.seen))], { type: "text/csv" }));
   }
 }

@@ -1,4 +1,5 @@
 /** What the reader has chosen to see of a heat map: a part of its cells, and a range of colours. */
+import { cividis } from "../base/colours.ts";
 import { ranged, rangeLegend } from "./range.ts";
 import type { Cell } from "./reading.ts";
 import type { Box } from "./scales.ts";
@@ -35,6 +36,13 @@ export class HeatState {
     if (before.x.count !== spec.x.count || before.y.count !== spec.y.count) this.zoom = null;
     const [own, last] = [rangeLegend(spec)?.range, rangeLegend(before)?.range];
     if (JSON.stringify(own) !== JSON.stringify(last)) this.chosen = null;
+  }
+
+  /** Forget the data, but not what the reader has chosen to see. */
+  forget(): void {
+    const { x, y, legend } = this.spec;
+    const empty = { title: "", key: "", value: () => null, words: () => "" };
+    this.spec = { ...empty, x, y, legend, colour: cividis };
   }
 
   /** The cells that are shown of a map with so many columns and rows; null if all are. */

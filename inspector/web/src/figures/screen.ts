@@ -106,7 +106,7 @@ export class HeatScreen {
   private readonly front: SVGGElement;
   private readonly cursor: SVGGElement;
   private readonly area = element("rect", { "fill-opacity": 0.15 });
-  private readonly raster = new HeatRaster();
+  private raster = new HeatRaster();
   private cellStamp = "";
   private frontStamp = "";
 
@@ -117,6 +117,12 @@ export class HeatScreen {
     this.area.style.display = "none";
     this.svg.append(this.area);
     this.root.append(this.canvas, this.svg);
+  }
+
+  /** Forget the cells that were drawn. */
+  forget(): void {
+    this.raster = new HeatRaster();
+    this.cellStamp = "";
   }
 
   /** Mark the rectangle that a drag has drawn; null for none. */

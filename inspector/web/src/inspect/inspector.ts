@@ -54,19 +54,17 @@ export class Inspector {
   /** The lanes at whose telling step the inspector was opened. */
   private opened: Store["lanes"] | null = null;
 
-  constructor(options: InspectorOptions) {
-    const { root, store, ask, source, onMove, onBranch, onRecord, align, atRest, offline } =
-      options;
-    this.root = root;
-    this.store = store;
+  constructor({ ask, source, ...options }: InspectorOptions) {
+    this.root = options.root;
+    this.store = options.store;
     this.documents = new TimedDocuments(ask, () => this.load());
     this.slices = new Slices({ source, onCome: () => this.come.run(() => this.draw()) });
-    this.onMove = onMove;
-    this.onBranch = onBranch;
-    this.onRecord = onRecord;
-    this.align = align;
-    this.atRest = atRest;
-    this.offline = offline;
+    this.onMove = options.onMove;
+    this.onBranch = options.onBranch;
+    this.onRecord = options.onRecord;
+    this.align = options.align;
+    this.atRest = options.atRest;
+    this.offline = options.offline;
     this.tabs = new Tabs(this.find("tabs"), this.find("panel"), (name) => this.open(name));
     this.markTab();
     this.listen();
@@ -162,22 +160,28 @@ export class Inspector {
     this.tabs.mark(emptyViews(lanes));
   }
 
-  /** Forget the frames of the lanes `before`, and their pinned token unless the prompt is the same. */
+  /** Forget the data of the lanes `before`, and their pinned token unless the prompt is the same. */
   leave(before: Store["lanes"]): void {
-    this.frames = {};
+    this.forget("", "");
     this.cursor.leave(before);
   }
 
-  /** Forget the documents if the run or its recording is another one. */
+  /** Forget the data if the run or its recording is another one. */
   refresh(version: string): void {
     const key = String(this.store.run) + "/" + version;
     if (key === this.key) return;
+    this.forget(key, version);
+    this.load();
+  }
+
+  /** Forget all data, also that of closed views. Those that come next have a key and a version. */
+  private forget(key: string, version: string): void {
     this.key = key;
     this.frames = {};
     this.placed = false;
     this.documents.reset();
     this.slices.reset(this.store.run ?? "", version);
-    this.load();
+    for (const panel of [this.card, ...Object.values(this.panels)]) panel?.forget();
   }
 
   /** A document of a lane's timed run; `{missing: reason}` if it cannot be read. */
@@ -270,18 +274,24 @@ export class Inspector {
     return open;
   }
 
+  /** Why a lane of a run that is over has no frame; null while that is read. */
+  lackOf(lane: LaneName): string | null {
+    const { settled, lanes, started } = this.store;
+    if (!settled) return "The run broke off, so it has no data to show.";
+    const own = lanes[lane].start ? lane : started[0].name; // the cursor comes to it with its frame
+    const found = this.readable && this.slices.get(own, FRAME);
+    return found && isMissing(found) ? found.missing : null;
+  }
+
   /** Why the open view cannot be drawn; empty if it can, null while the run's data is read. */
   private lack(view: View): string | null {
     const { frame, store } = this;
+    const { lane } = this.cursor.now;
     if (store.state === "recording") return "Recording … " + store.message;
     if (store.live) return "The views open when the run ends.";
     if (!store.started.length) return "There is no run yet.";
-    if (!frame) {
-      const { lane } = this.cursor.now;
-      const unread = this.readable && store.lanes[lane].start && this.slices.get(lane, FRAME);
-      return unread && isMissing(unread) ? unread.missing : null;
-    }
-    const { foreign } = store.lanes[this.cursor.now.lane];
+    if (!frame) return this.lackOf(lane);
+    const { foreign } = store.lanes[lane];
     if (frame.causal && view.causal) return view.causal;
     if (hasLevel(frame, view.level) && !(foreign && view.foreign)) return "";
     const lacks = levelWords(view, foreign, frame.causal);
@@ -359,8 +369,7 @@ export class Inspector {
   private drawSlider(name: "layer" | "step", count: number, value: number, first = 0): void {
     const slider = this.find<HTMLInputElement>(name);
     const last = Math.max(count - 1, 0);
-    Object.assign(slider, { max: last, disabled: !count });
-    slider.value = String(Math.min(value, last));
+    Object.assign(slider, { max: last, disabled: !count, value: Math.min(value, last) });
     const shown = first + Math.min(value, last) + 1;
     const text = count ? `${shown} of ${first + count}` : "–";
     write(this.find(name + "-words"), text);

@@ -26,8 +26,8 @@ export class Panel {
   private only: LaneName | null = null;
   /** What the last drawing still waits for. */
   private lacking = 0;
-  /** The data of which the figures are, and whether there are any. */
-  private shown: string | null = null;
+  /** Whether the figures are those of the run. */
+  private drawn = false;
 
   constructor(
     parent: HTMLElement,
@@ -263,10 +263,9 @@ export class Panel {
 
   /** Wait for the view's principal data; a view that was drawn stays meanwhile. */
   await(): void {
-    this.begin();
     this.lacking = 1;
     this.root.ariaBusy = "true";
-    if (this.shown === null) this.say("Reading …");
+    if (!this.drawn) this.say("Reading …");
   }
 
   /** Whether the last drawing has all its data. */
@@ -334,21 +333,18 @@ export class Panel {
     else cursor.hover(whole);
   }
 
-  /** A drawing begins. Figures and sentences of another run, or version of it, are not kept. */
-  private begin(): void {
-    const { key } = this.inspector;
-    this.lacking = 0;
-    if (this.shown === key || this.shown === null) return;
-    this.shown = null;
+  /** Forget the figures and sentences: the run, or the version of it, is another one. */
+  forget(): void {
+    this.drawn = false;
     for (const figure of Object.values(this.figures)) figure.forget();
     for (const said of this.body.querySelectorAll("p[data-block]")) said.textContent = "";
   }
 
   /** Draw the view. */
   draw(data: unknown): void {
-    this.begin();
+    this.lacking = 0;
     this.say("");
-    this.shown = this.inspector.key;
+    this.drawn = true;
     this.view.draw(this, data);
     this.root.ariaBusy = String(!this.complete);
   }
