@@ -1,5 +1,6 @@
 import { cividis } from "../../base/colours.ts";
 import { plural } from "../../base/format.ts";
+import type { Figure } from "../../figures/figure.ts";
 import type { CellCodes, HeatSpec } from "../../figures/spec.ts";
 import { LANES, type LaneName } from "../../race/messages.ts";
 import { placesOf } from "../axes.ts";
@@ -7,8 +8,10 @@ import { at, type NdArray } from "../arrays.ts";
 import type { CellMap } from "../cell_map.ts";
 import { decade, DRIFT, DRIFT_AXIS, DRIFT_SCALE, NO_DATA } from "../codes.ts";
 import { layersBeside } from "../drift_maps.ts";
+import type { Inspector } from "../inspector.ts";
+import type { MapWish } from "../map_reading.ts";
 import type { Panel } from "../panel.ts";
-import { documentOf, type Query } from "../slice.ts";
+import type { Query } from "../slice.ts";
 import {
   comparedUpTo,
   cosineText,
@@ -19,7 +22,7 @@ import {
 } from "../step_pairs.ts";
 import { bothSides, SIDES_CONTROL } from "../sides.ts";
 import { shareScale } from "../probability.ts";
-import { isMissing, viewOf } from "../view.ts";
+import { viewOf } from "../view.ts";
 import { drawSimilarityDifference } from "./similarity_sides.ts";
 
 /** The numbers of the codes that have one. */
@@ -54,13 +57,20 @@ interface Scene {
   key: string;
 }
 
-/** The chosen cell of the matrix, in compared steps. */
+/** A cell of a matrix, in compared steps. */
 interface Cell {
   x: number;
   y: number;
 }
 
-const CHOSEN = new WeakMap<Panel, Cell>();
+/** A cell of the matrix of a run and a lane. */
+interface OwnCell extends Cell {
+  of: string;
+}
+
+/** The cell of each inspector that the reader chose, and the one that the pointer is at. */
+const CHOSEN = new WeakMap<Inspector, OwnCell>();
+const POINTED = new WeakMap<Inspector, OwnCell>();
 
 const FACTS = { view: "similarity", part: "facts" };
 
@@ -103,6 +113,7 @@ export const similarity = viewOf<SimilarityData>({
     const options = groups.map((text, g): [string, string] => [String(g), text]);
     panel.choices("group", options);
     const scene = sceneOf(panel, data, Number(panel.choice("group")));
+    forgetCells(panel, scene);
     if (both) drawSides(panel, scene);
     if (!both) drawMatrix(panel, scene);
     drawDistance(panel, scene);
@@ -121,11 +132,8 @@ interface Side {
 
 function drawSides(panel: Panel, shown: Scene): void {
   const figure = panel.bothFigure("similarity-steps-difference");
-  const [a, b] = LANES.map((lane) => drawSide(panel.of(lane), lane, shown));
-  if (!isSide(a) || !isSide(b)) {
-    figure.wait([a, b].find((side) => typeof side === "string") ?? null);
-    return;
-  }
+  const [a, b] = LANES.map((lane) => drawSide(panel.of(lane), lane, shown, figure));
+  if (!a || !b) return;
   const { group, layer, linear, name, groups } = a.scene;
   const what = `${name} of layer ${layer + 1}, ${groups[group]}`;
   const key = [a.scene.key, a.map.key, b.map.key].join();
@@ -136,27 +144,22 @@ function drawSides(panel: Panel, shown: Scene): void {
   drawSimilarityDifference(panel, { steps, maps, what, linear, key });
 }
 
-function isSide(side: Side | string | null): side is Side {
-  return side !== null && typeof side !== "string";
-}
-
-/** Draw the matrix of a lane; null if it waits, and the reason if there is no difference to show. */
-function drawSide(side: Panel, lane: LaneName, shown: Scene): Side | string | null {
+/** Draw the matrix of a lane; null if it waits or is missing, which `difference` says too. */
+function drawSide(side: Panel, lane: LaneName, shown: Scene, difference: Figure): Side | null {
   const figure = side.figure("similarity-steps");
-  const found = side.slice(FACTS, lane);
-  if (!found || isMissing(found)) {
-    figure.wait(found?.missing ?? null);
-    return found?.missing ?? null;
-  }
-  const data = documentOf<SimilarityData>(found);
+  const found = side.parts<{ data: SimilarityData }>([figure, difference], { data: FACTS }, lane);
+  if (!found) return null;
+  const { data } = found;
   const group = sameGroup(data.groups, shown.data.groups, shown.group);
   if (group < 0) {
     const name = shown.groups[shown.group];
     figure.wait(`Lane ${lane.toUpperCase()} has no group of the same tokens as ${name}.`);
-    return "The lanes have other groups of tokens, so there is no difference to show.";
+    difference.wait("The lanes have other groups of tokens, so there is no difference to show.");
+    return null;
   }
   const scene = sceneOf(side, data, group);
-  const map = drawMatrix(side, scene);
+  drawMatrix(side, scene);
+  const map = side.map(matrixOf(scene), difference);
   return map && { scene, map };
 }
 
@@ -201,28 +204,51 @@ function known(drift: number): number | null {
   return Number.isNaN(drift) ? null : drift;
 }
 
-/** The other step of the chosen cell, if it is in the row of the cursor; else null. */
-function otherStep(panel: Panel, { steps, now }: Scene): number | null {
-  const cell = CHOSEN.get(panel);
-  return cell && cell.y === now && cell.x < steps.length ? cell.x : null;
+/** The run and the lane whose matrix a panel shows. */
+function ownerOf({ inspector, cursor }: Panel): string {
+  return [inspector.key, cursor.lane].join();
 }
 
-/** Draw the matrix; null if it waits for its cells. */
-function drawMatrix(panel: Panel, scene: Scene): CellMap | null {
-  const { steps, kind, name, layer, group, now } = scene;
-  const figure = panel.figure("similarity-steps");
-  figure.root.classList.add("ds-tall");
+/** Whether a cell is in the row of the cursor. */
+function isInRow(panel: Panel, { now }: Scene, cell: OwnCell | undefined): cell is OwnCell {
+  return cell?.y === now && cell.of === ownerOf(panel);
+}
+
+/** The other step of the cell that is pointed at, or was chosen, in the cursor's row; else null. */
+function otherStep(panel: Panel, scene: Scene): number | null {
+  const cells = [POINTED, CHOSEN].map((known) => known.get(panel.inspector));
+  return cells.find((cell) => isInRow(panel, scene, cell))?.x ?? null;
+}
+
+/** Once nothing is pointed at, forget the cell that was, and a chosen one whose row was left. */
+function forgetCells(panel: Panel, scene: Scene): void {
+  const { inspector } = panel;
+  if (inspector.cursor.now !== inspector.cursor.pinned) return;
+  POINTED.delete(inspector);
+  if (!isInRow(panel, scene, CHOSEN.get(inspector))) CHOSEN.delete(inspector);
+}
+
+/** The matrix of a layer and a group. */
+function matrixOf({ data, steps, kind, layer, group }: Scene): MapWish {
   const query = (layer: number): Query => {
     return { view: "similarity", part: "map", quantity: kind, layer, group };
   };
-  const map = panel.map({
+  return {
     figure: "similarity-steps",
     query: query(layer),
     rows: ["step", steps.length],
     columns: ["other", steps.length],
-    ahead: layersBeside(layer, scene.data.change.shape[1]).map(query),
-  });
-  if (!map) return null;
+    ahead: layersBeside(layer, data.change.shape[1]).map(query),
+  };
+}
+
+/** Draw the matrix, once its cells are there. */
+function drawMatrix(panel: Panel, scene: Scene): void {
+  const { steps, name, layer, now } = scene;
+  const figure = panel.figure("similarity-steps");
+  figure.root.classList.add("ds-tall");
+  const map = panel.map(matrixOf(scene));
+  if (!map) return;
   const tick = (i: number): string => String(panel.lane.stepNumber(steps[i]));
   const axis = { name: "step", count: steps.length, tick };
   const look = looks(scene.linear);
@@ -249,11 +275,10 @@ function drawMatrix(panel: Panel, scene: Scene): CellMap | null {
     at: { x: otherStep(panel, scene) ?? now, y: now },
     square: 520,
   });
-  return map;
 }
 
 function pickCell(panel: Panel, { steps }: Scene, cell: Cell, pin: boolean): void {
-  CHOSEN.set(panel, cell);
+  (pin ? CHOSEN : POINTED).set(panel.inspector, { ...cell, of: ownerOf(panel) });
   panel.pick({ step: steps[cell.y] }, pin);
   if (pin) panel.inspector.draw();
 }
