@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import type { PlotSpec } from "../src/figures/spec.ts";
-import { acceptanceScatter, makePoints, scatterTitle } from "../src/inspect/acceptance.ts";
+import {
+  acceptanceScatter,
+  makePoints,
+  scatterTitle,
+  survivalWords,
+} from "../src/inspect/acceptance.ts";
 import type { Guided } from "../src/inspect/guided.ts";
 import type { Panel } from "../src/inspect/panel.ts";
 import { guiderWords } from "../src/inspect/views/guider.ts";
@@ -43,6 +48,11 @@ test("an end of text that the fallback committed is no accepted token", () => {
 test("the title of the scatter says which steps it shows", () => {
   assert.match(scatterTitle(1), /^Probability of each drafted token: /);
   assert.match(scatterTitle(3), /^Probability of each token .* in one drafting step out of 3: /);
+});
+
+test("the share of drafts is said in a sentence, of one token and of several", () => {
+  assert.equal(survivalWords(1, 1), "In 100 % of the drafts at least 1 token was accepted");
+  assert.equal(survivalWords(0.5, 2), "In 50 % of the drafts at least 2 tokens were accepted");
 });
 
 test("tokens per step are of the steps that draft, and not of commit calls", () => {

@@ -104,12 +104,15 @@ export function acceptanceLengths(panel: Panel, data: Guided): void {
       { name: "S(j) = Pr(k ≥ j)", colour, xs, ys: survival },
       { name: "", table: null, kind: "points", colour, size: 3.5, xs, ys: survival },
     ],
-    words: (j) => {
-      const share = percent(survival[near(j)]);
-      return `Of ${share} of the drafts at least ${plural(near(j), "token")} accepted`;
-    },
+    words: (j) => survivalWords(survival[near(j)], near(j)),
     height: 220,
   });
+}
+
+/** The share of the drafts of which at least so many tokens were accepted, in words. */
+export function survivalWords(share: number, tokens: number): string {
+  const were = tokens === 1 ? "was" : "were";
+  return `In ${percent(share)} of the drafts at least ${plural(tokens, "token")} ${were} accepted`;
 }
 
 /** Drafted tokens of one kind of verdict, at (diffusion model's, guider's) probability. */
