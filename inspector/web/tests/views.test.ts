@@ -8,11 +8,14 @@ import {
   predictionWords,
   type ProbedPredictions,
 } from "../src/inspect/probes.ts";
+import type { Panel } from "../src/inspect/panel.ts";
+import type { Missing } from "../src/inspect/view.ts";
+import { largestWords } from "../src/inspect/views/counts.ts";
 import { VIEWS } from "../src/inspect/views/index.ts";
 import { timeShares, timeWords, usedTokens } from "../src/inspect/views/guider.ts";
 import { lackWords } from "../src/inspect/views/time.ts";
 import type { Documents } from "../src/inspect/replay_slices/documents.ts";
-import { bytes, cutPart, floats, ints } from "./inspected.ts";
+import { bytes, cutPart, floats, frame, ints } from "./inspected.ts";
 
 test("a candidate's tokens come with their texts, and the committed one", () => {
   const data = {
@@ -51,6 +54,15 @@ test("the guider's time is a share of the network's and the deciding", () => {
 test("a run's times are not said to be missing while they are read", () => {
   assert.equal(timeWords(null), "reading …");
   assert.equal(timeWords({ missing: "The server did not answer." }), "The server did not answer.");
+});
+
+test("the largest drifts of a step are not said to be read for ever", () => {
+  const words = (found?: Missing): string => {
+    const panel = { frame: frame(), slice: () => found } as unknown as Panel;
+    return largestWords(panel, { quantity: "v", from: 0 }, 1, 0);
+  };
+  assert.equal(words(), "; largest: reading …");
+  assert.equal(words({ missing: "It is gone." }), "; largest: It is gone.");
 });
 
 test("what one lane's times lack is not said of both", () => {

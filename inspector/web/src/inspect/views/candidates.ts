@@ -6,8 +6,8 @@ import { at, type NdArray } from "../arrays.ts";
 import { MASK_AGAIN } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
-import type { Query } from "../slice.ts";
-import type { View } from "../view.ts";
+import { documentOf, type Query } from "../slice.ts";
+import { isMissing, unreadWords, type View } from "../view.ts";
 
 /** The candidates of a step, N of them with their K most likely tokens. */
 export interface CandidateData {
@@ -80,14 +80,18 @@ export const candidates: View = {
     drawHeat(panel, step, place !== null && place >= 0 ? place : null);
     const box = panel.block("list", "div", "ds-branch");
     const run = [inspector.key, cursor.lane].join();
-    const data = panel.part<CandidateData>(candidatesOf(step));
-    box.hidden = !data && box.dataset.run !== run; // the keys of another run would branch from this one
-    if (!data) return;
+    const found = panel.slice(candidatesOf(step));
+    box.hidden = !found && box.dataset.run !== run; // the keys of another run would branch from this one
+    if (!found) return;
     box.dataset.run = run;
-    const key = [inspector.key, cursor.lane, step, place, inspector.store.busy].join();
+    const lack = isMissing(found) ? found.missing : "";
+    const key = [inspector.key, cursor.lane, step, place, inspector.store.busy, lack].join();
     if (box.dataset.key === key) return;
     box.dataset.key = key;
-    box.replaceChildren(...listNodes(panel, data, step, place));
+    const nodes = isMissing(found)
+      ? [make("p", "", lack)]
+      : listNodes(panel, documentOf<CandidateData>(found), step, place);
+    box.replaceChildren(...nodes);
   },
 };
 
@@ -135,8 +139,9 @@ function cellWords(panel: Panel, place: number, step: number): string {
   const { frame } = panel;
   const position = frame.prompt + place;
   const head = `Answer token ${place + 1}, step ${panel.number(step)}: `;
-  const data = panel.part<CandidateData>(candidatesOf(step));
-  if (!data) return head + "reading …";
+  const found = panel.slice(candidatesOf(step));
+  if (!found || isMissing(found)) return head + unreadWords(found);
+  const data = documentOf<CandidateData>(found);
   const row = candidateRow(data, position);
   if (row < 0) return head + "not a candidate, " + panel.text(position, step);
   const best = candidateList(data, row).map(

@@ -15,9 +15,9 @@ import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
 import { driftOfRows, rowsDone, singleRows, type RowDrifts, type RowsDone } from "../plans.ts";
 import { QUANTITY_OPTIONS, ROWS_CONTROL } from "../quantities.ts";
-import type { Query } from "../slice.ts";
+import { documentOf, type Query } from "../slice.ts";
 import { codeUpTo, highest, inPercent, recordedOf, shareAbove, type Tally } from "../tally.ts";
-import { isWhole, viewOf } from "../view.ts";
+import { isMissing, isWhole, unreadWords, viewOf } from "../view.ts";
 
 /** The scale of shares of rows, logarithmic from 0.1 %. */
 export const SHARE_SCALE: ScaleLegend = {
@@ -138,12 +138,17 @@ function cellWords(panel: Panel, found: DriftCounts, step: number, layer: number
   );
 }
 
-function largestWords(panel: Panel, found: DriftCounts, step: number, layer: number): string {
+/** The rows with the largest drifts of a step and a layer; empty if single rows are not known. */
+export function largestWords(
+  panel: Panel,
+  { quantity, from }: Pick<DriftCounts, "quantity" | "from">,
+  step: number,
+  layer: number,
+): string {
   const { positions } = panel.frame;
-  const { quantity, from } = found;
-  const drifts = panel.part<RowDrifts>(driftOfRows(quantity, step));
-  if (!drifts) return "; largest: reading …";
-  const cells = singleRows(drifts);
+  const found = panel.slice(driftOfRows(quantity, step));
+  if (!found || isMissing(found)) return "; largest: " + unreadWords(found);
+  const cells = singleRows(documentOf<RowDrifts>(found));
   if (!cells) return "";
   const code = (position: number): number => at(cells, layer, position);
   const largest = highest(code, [from, positions], NAMED_ROWS).map(
