@@ -8,6 +8,7 @@ import {
   type StripCell,
   type StripDrift,
 } from "../src/page/lesson_strip.ts";
+import { Learn } from "../src/page/learn.ts";
 import { Progress, verdictWords } from "../src/page/lessons.ts";
 import { minutesWords } from "../src/page/teachers.ts";
 import { Ticks, type Storage } from "../src/page/ticks.ts";
@@ -202,4 +203,28 @@ test("the strip tells the counts, and that causal attention keeps what is before
   );
   assert.match(words(1, "causal"), /so 0 of them drift\.$/);
   assert.match(words(0, "causal"), /no token was committed in the previous step\.$/);
+});
+
+test("what is forgotten of a lesson is not done again by the token that is still pinned", () => {
+  const entry = { lesson: { action: "pin", ...NO_CHOICES }, progress: new Progress() };
+  const pinned = { lane: "b", step: 3, layer: 0, position: 9 };
+  const race = {
+    inspector: { panels: {}, cursor: { pinned, held: true } },
+    transport: { frames: () => ({ a: 0, b: 0 }) },
+    store: { lanes: { a: { rows: [] } } },
+  };
+  const made: unknown = Object.assign(Object.create(Learn.prototype) as object, {
+    ...{ entries: [entry], now: entry, race, start: "" },
+    ticks: new Ticks(null),
+    drawMarks: () => undefined,
+  });
+  const learn = made as { note: () => void; forget: () => void };
+  learn.note();
+  assert.ok(entry.progress.done);
+  learn.forget();
+  learn.note();
+  assert.ok(!entry.progress.done);
+  pinned.step = 4;
+  learn.note();
+  assert.ok(entry.progress.done);
 });

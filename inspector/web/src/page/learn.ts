@@ -211,6 +211,7 @@ export class Learn {
   private forget(): void {
     this.ticks.clear();
     for (const entry of this.entries) entry.progress = new Progress();
+    if (this.start !== null) this.start = JSON.stringify(this.race.inspector.cursor.pinned);
     this.drawMarks();
   }
 
