@@ -76,7 +76,9 @@ def _asked(handlers: Handlers, limits: dict[str, Any]) -> list[Component]:
     methods = [(titles[name], name) for name in limits["caches"]]
     if limits["methods"] >= len(methods):
         methods.append(("All methods", "all"))
-    cache = gr.Dropdown(methods, value="dllm_cache", label="Method", elem_id="ds-advice-cache")
+    usual = handlers.form.catalog.default.b.cache
+    first = usual if usual in limits["caches"] else limits["caches"][0]
+    cache = gr.Dropdown(methods, value=first, label="Method", elem_id="ds-advice-cache")
     of = gr.Dropdown(
         [(USUAL, ""), *((KINDS[kind], kind) for kind in limits["kinds"])],
         value="", label="What to keep of plain decoding", elem_id="ds-advice-of",

@@ -46,6 +46,12 @@ def test_only_the_api_is_public(demo):
     }  # fmt: skip
 
 
+def test_the_advisor_begins_with_the_method_of_the_default_race(session, whole):
+    (method,) = (one for one in whole.blocks.values() if one.elem_id == "ds-advice-cache")
+    assert method.value == session.default_race().b.cache
+    assert method.value in [name for _, name in method.choices]
+
+
 def test_a_link_to_a_lesson_selects_no_tab_that_is_not_there(demo):
     assert "first_tab" not in {fn.name for fn in demo.fns.values()}
 
