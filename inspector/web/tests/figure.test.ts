@@ -59,7 +59,8 @@ test("the data of a picture goes with it, but not what the reader chose to see",
   };
   const figure = new Figure("figure");
   const [state, raster] = [new HeatState(spec), {}];
-  const screen = Object.assign(Object.create(HeatScreen.prototype) as object, { raster });
+  const drawn = { raster, cellStamp: "drawn" };
+  const screen = Object.assign(Object.create(HeatScreen.prototype) as object, drawn);
   Object.assign(figure, { state, screen });
   state.zoomBy({ left: 0, top: 0, right: 100, bottom: 100 }, 0.5, { x: 50, y: 50 });
   const { cells } = state;

@@ -121,7 +121,7 @@ export class HeatScreen {
 
   /** Forget the cells that were drawn. */
   forget(): void {
-    this.raster = new HeatRaster();
+    if (this.cellStamp) this.raster = new HeatRaster();
     this.cellStamp = "";
   }
 
