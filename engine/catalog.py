@@ -195,7 +195,7 @@ def check_knobs(spec: RunSpec) -> None:
         if key.split(".")[0] not in used:
             raise ValueError(
                 f"{key}: this run does not use that method; its cache is {spec.cache}, its "
-                f"unmasker {spec.unmasker}; leave the knob out"
+                f"unmasker {spec.unmasker}; leave the setting out"
             )
 
 
@@ -261,7 +261,7 @@ def _make(kinds: dict[str, type[T]], name: str, field: str, spec: RunSpec) -> T:
         if owner == name:
             if knob not in known:
                 raise ValueError(
-                    f"{key}: unknown knob; {name} has {', '.join(sorted(known)) or 'none'}"
+                    f"{key}: unknown setting; {name} has {', '.join(sorted(known)) or 'none'}"
                 )
             knobs[knob] = SCORE_ALIASES.get(str(value), value) if knob == "score" else value
     return kinds[name](**knobs)

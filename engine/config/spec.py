@@ -212,7 +212,7 @@ class RunSpec:
         values = dict(data)
         knobs = values.pop("knobs", {})
         if not isinstance(knobs, Mapping):
-            raise ValueError("knobs: expected a mapping of method.knob to value")
+            raise ValueError("knobs: expected a mapping of method.setting to value")
         dotted = {k: values.pop(k) for k in list(values) if isinstance(k, str) and "." in k}
         unknown = sorted(str(k) for k in values if k not in names)
         if unknown:

@@ -50,10 +50,10 @@ def check_temperature(temperature: float) -> None:
 def checked_knobs(knobs: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Knobs sorted by name; ValueError unless each maps `method.knob` to a single value."""
     if not isinstance(knobs, Mapping):
-        raise ValueError("knobs: expected a mapping of method.knob to value")
+        raise ValueError("knobs: expected a mapping of method.setting to value")
     for key, value in knobs.items():
         if not isinstance(key, str) or not key.count(".") == 1 or len(key) > MAX_NAME:
-            raise ValueError(f"knobs: {str(key)[:60]!r} should read method.knob")
+            raise ValueError(f"knobs: {str(key)[:60]!r} should read method.setting")
         if not isinstance(value, bool | int | float | str | None):
             raise ValueError(f"{key}: expected a single value, got {type(value).__name__}")
         if isinstance(value, float) and not math.isfinite(value):

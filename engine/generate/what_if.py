@@ -117,7 +117,7 @@ def changed_spec(run_spec: RunSpec, settings: Mapping[str, str]) -> RunSpec:
     for name in settings:
         if name not in FIELDS and not name.startswith(f"{rule}."):
             raise ValueError(
-                f"{name[:60]}: a what-if changes {', '.join(FIELDS)} and the knobs of {rule[:60]}"
+                f"{name[:60]}: a what-if changes {', '.join(FIELDS)} and settings of {rule[:60]}"
             )
     kept = {
         name: value for name, value in run_spec.flat().items()

@@ -97,7 +97,7 @@ REFUSALS = [
     ({"gen_length": 12.5}, "gen_length: expected a whole number"),
     ({"gen_length": True}, "gen_length: expected a whole number"),
     ({"a" * 9_000: 1}, "a{60}: unknown field"),
-    ({"knobs": {"a." + "b" * 9_000: 1}}, "knobs: .* should read method.knob"),
+    ({"knobs": {"a." + "b" * 9_000: 1}}, "knobs: .* should read method.setting"),
     ({"gen_length": "64"}, "gen_length: expected a whole number"),
     ({"steps": -3}, "steps: .* nearest valid value is 1"),
     ({"temperature": math.nan}, "temperature: must be a finite number"),
@@ -142,7 +142,7 @@ REFUSALS = [
     ({"fixed": [[0, True]]}, "fixed"),
     ({"fixed": [["a", 1], [0, 1]]}, "fixed: expected pairs"),
     ({"fixed": 5}, "fixed: expected pairs"),
-    ({"knobs": {"threshold": 1}}, "knobs: 'threshold' should read method.knob"),
+    ({"knobs": {"threshold": 1}}, "knobs: 'threshold' should read method.setting"),
     ({"knobs": {"a.b": [1]}}, "a.b: expected a single value, got list"),
     ({"knobs": {"a.b": math.nan}}, "a.b"),
     ({"knobs": 3}, "knobs: expected a mapping"),
@@ -158,7 +158,7 @@ def test_refusals_name_the_field_and_its_valid_values(data, message):
 
 
 def test_a_spec_without_a_mapping_of_knobs_is_refused():
-    with pytest.raises(ValueError, match=r"^knobs: expected a mapping of method\.knob to value"):
+    with pytest.raises(ValueError, match=r"^knobs: expected a mapping of method\.setting to value"):
         RunSpec(knobs=None)
 
 
@@ -169,7 +169,7 @@ COMPONENTS = [
     ({"cache": "none+dual"}, "cache: dual cannot be stacked on none"),
     ({"cache": "dual+prefix"}, "cache: prefix cannot be stacked on dual"),
     ({"unmasker": "greedy"}, "unmasker: 'greedy' is unknown; choose from quota, "),
-    ({"knobs": {"quota.speed": 1}}, "quota.speed: unknown knob; quota has score"),
+    ({"knobs": {"quota.speed": 1}}, "quota.speed: unknown setting; quota has score"),
     ({"knobs": {"quota.score": "best"}}, "quota.score: .* choose from confidence, margin"),
     ({"unmasker": "threshold", "knobs": {"threshold.threshold": math.nan}}, "threshold.threshold"),
     ({"unmasker": "threshold", "knobs": {"threshold.threshold": 3}}, "nearest valid value is 2.0"),
@@ -184,7 +184,7 @@ COMPONENTS = [
     ),
     (
         {"cache": "dual", "knobs": {"prefix.refresh_interval": 2}},
-        "prefix.refresh_interval: this run does not use that method",
+        "prefix.refresh_interval: this run does not use that method; .* leave the setting out",
     ),
 ]
 

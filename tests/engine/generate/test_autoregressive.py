@@ -214,7 +214,7 @@ def test_lanes_take_turns_by_the_time_they_used(shipped):
         ({"knobs": {"autoregressive.model": str(MODELS / "tiny-llada")}}, "autoregressive.model: "),
         ({"prompt": "word " * 1000}, "prompt: "),
         ({"prompt": " "}, "prompt: "),
-        ({"knobs": {"autoregressive.modle": "x"}}, "autoregressive.modle: unknown knob"),
+        ({"knobs": {"autoregressive.modle": "x"}}, "autoregressive.modle: unknown setting"),
     ],
 )
 def test_what_cannot_be_run_is_named(shipped, changes, named):

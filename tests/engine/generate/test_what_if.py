@@ -267,9 +267,12 @@ def test_the_form_has_every_knob_with_its_value_and_that_of_the_run():
     [
         ({"seed": "1"}, "seed: a what-if changes unmasker, temperature"),
         ({"unmasker": "magic"}, "unmasker: 'magic' is unknown"),
-        ({"threshold.threshold": "0.5"}, "threshold.threshold: a what-if changes"),
+        (
+            {"threshold.threshold": "0.5"},
+            "threshold.threshold: a what-if changes unmasker, temperature and settings of quota",
+        ),
         ({"quota.score": "loud"}, "quota.score: 'loud' is unknown"),
-        ({"quota.tempo": "1"}, "quota.tempo: unknown knob"),
+        ({"quota.tempo": "1"}, "quota.tempo: unknown setting"),
         ({"temperature": "11"}, "temperature: 11.0 is outside"),
     ],
 )

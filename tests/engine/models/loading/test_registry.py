@@ -93,7 +93,7 @@ def test_the_presets_of_a_model_can_be_run(model):
 
 def test_an_unknown_knob_of_a_preset_is_an_error():
     fields = dict(REGISTERED["tiny-llada"].presets[0].fields) | {"quota.speed": 3}
-    with pytest.raises(ValueError, match=r"quota\.speed: unknown knob"):
+    with pytest.raises(ValueError, match=r"quota\.speed: unknown setting"):
         derive_plan(RunSpec.from_dict({"model": "tiny-llada", "prompt": "x"} | fields))
 
 
