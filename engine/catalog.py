@@ -21,7 +21,7 @@ import engine.unmask.methods
 from engine.cache.base import CachePolicy
 from engine.cache.stack import Stack
 from engine.config.blocks import BlockGrid
-from engine.config.knobs import describe_fields
+from engine.config.knobs import describe_fields, text_knobs
 from engine.config.plan import DerivedPlan, SharedBlocks, derive, quota
 from engine.config.spec import RunSpec
 from engine.core.command_line import table_command
@@ -221,6 +221,14 @@ def describe() -> dict[str, list[dict[str, Any]]]:
         ],
         "fields": describe_fields(RunSpec),
     }
+
+
+@cache
+def text_knobs_of_methods() -> frozenset[str]:
+    """The names `method.knob` of the text knobs of all methods, see `RunSpec.from_flat`."""
+    kinds: tuple[type[CachePolicy] | type[DecodingRule], ...]
+    kinds = (*decoding_rules().values(), *policies().values())
+    return frozenset(text_knobs({"name": c.name, "knobs": describe_fields(c)} for c in kinds))
 
 
 def _described(cls: type[CachePolicy] | type[DecodingRule]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from engine.batch.prompts import (
     read_prompts,
     typed_prompts,
 )
-from engine.config.knobs import Scalar, describe_fields, text_knobs
+from engine.config.knobs import Scalar, describe_fields
 from engine.config.spec import MAX_SHOTS, RunSpec
 from engine.core.command_line import refuse_flags
 from engine.tiny.corpus import families
@@ -69,9 +69,7 @@ def spec_from_flags(args: argparse.Namespace) -> RunSpec:
     given = {k: v for k, v in vars(args).items() if v is not None and (k in known or "." in k)}
     flat = {k: str(v) for k, v in (DEFAULTS | given).items()}
     flat.setdefault("steps", flat["gen_length"])
-    components = catalog.describe()
-    texts = text_knobs(components["caches"] + components["unmaskers"])
-    spec = RunSpec.from_flat(flat, texts)
+    spec = RunSpec.from_flat(flat, catalog.text_knobs_of_methods())
     catalog.derive_plan(spec)
     return spec
 

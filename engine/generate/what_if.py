@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from engine.cache.base import HostState, RunInfo, StepView
-from engine.catalog import derive_plan, describe, make_unmasker, unmaskers
+from engine.catalog import derive_plan, make_unmasker, text_knobs_of_methods, unmaskers
 from engine.config.branch_start import REMASK, BranchStart
-from engine.config.knobs import describe_fields, text_knobs
+from engine.config.knobs import describe_fields
 from engine.config.spec import RunSpec
 from engine.generate.branch import BranchPoint, after_stop, branch_point
 from engine.generate.end_of_text import positions_to_fill
@@ -123,9 +123,7 @@ def changed_spec(run_spec: RunSpec, settings: Mapping[str, str]) -> RunSpec:
         name: value for name, value in run_spec.flat().items()
         if rule == run_spec.unmasker or not name.startswith(f"{run_spec.unmasker}.")
     }  # fmt: skip
-    methods = describe()
-    texts = text_knobs([*methods["unmaskers"], *methods["caches"]])
-    spec = RunSpec.from_flat(kept | dict(settings), texts)
+    spec = RunSpec.from_flat(kept | dict(settings), text_knobs_of_methods())
     make_unmasker(spec)
     return spec
 

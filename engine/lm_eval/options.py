@@ -12,7 +12,7 @@ import torch
 
 from engine import catalog
 from engine.batch.flags import DEFAULTS
-from engine.config.knobs import describe_fields, text_knobs
+from engine.config.knobs import describe_fields
 from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, RunSpec
 from engine.models.tokenizer import Messages
 
@@ -46,7 +46,7 @@ def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:
             raise ValueError(f"{key}: write {' or '.join(f'{one}.{key}' for one in owners)}")
         flat[key if key in known else f"{owners[0]}.{key}"] = _text(value)
     flat.setdefault("steps", flat["gen_length"])
-    spec = RunSpec.from_flat(flat, text_knobs(components))
+    spec = RunSpec.from_flat(flat, catalog.text_knobs_of_methods())
     if spec.record != "off":
         raise ValueError("record: an evaluation records nothing; leave it out")
     catalog.make_unmasker(spec)  # refuses autoregressive decoding
