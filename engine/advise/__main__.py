@@ -48,7 +48,6 @@ from engine.batch.prompts import Prompt
 from engine.core.command_line import command_parser, failure, make_out, thread_count
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
-from engine.distributed.processes import check_alone
 from engine.models.base import ModelInfo
 from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
@@ -62,7 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
-        check_alone()
         advice = _advise(args, Session(folders))
         _show(advice, args.out)
     except (ValueError, OSError) as error:
@@ -131,7 +129,7 @@ def _progress(one: Progress) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("advise", __doc__)
+    parser = command_parser("advise", __doc__, alone=True)
     add_prompt_flags(parser, problems=60)
     parser.add_argument("--keep", type=float, default=0.95, help="share that has to be kept")
     parser.add_argument("--of", choices=KINDS, help="what is kept; default: as the answers allow")

@@ -49,7 +49,6 @@ from engine.core.command_line import command_parser, failure, make_out, thread_c
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import markdown_table, percentage
-from engine.distributed.processes import check_alone
 from engine.models.loading.families import named_checkpoints
 from engine.serve.session import Session
 
@@ -67,7 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
-        check_alone()
         recordings = _recordings(args)
         settings, prompts = _settings(args), prompts_from_flags(args)
         check_size(settings, prompts)
@@ -184,7 +182,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("batch", __doc__)
+    parser = command_parser("batch", __doc__, alone=True)
     add_prompt_flags(parser, problems=20)
     parser.add_argument("--specs", type=Path, help="JSON file of settings to compare")
     parser.add_argument("--estimate", action="store_true", help="run the first prompt only")

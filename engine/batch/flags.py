@@ -18,7 +18,7 @@ from engine.batch.prompts import (
 )
 from engine.config.knobs import Scalar, describe_fields
 from engine.config.spec import MAX_SHOTS, RunSpec
-from engine.core.command_line import refuse_flags
+from engine.core.command_line import refuse_flags, with_default
 from engine.tiny.corpus import families
 
 DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
@@ -52,9 +52,9 @@ def add_spec_flags(
 
 def _help(text: str, default: Scalar) -> str:
     """A text as argparse takes it, followed by the default unless that is None or empty."""
-    shown = str(default).lower() if isinstance(default, bool) else default
-    said = "" if default in (None, "") else f" (default: {shown})"
-    return f"{text}{said}".replace("%", "%%")
+    shown = "" if default is None else str(default)
+    shown = shown.lower() if isinstance(default, bool) else shown
+    return with_default(text.replace("%", "%%"), shown)
 
 
 def _choices(row: Mapping[str, Any]) -> str | None:

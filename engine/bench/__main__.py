@@ -47,7 +47,6 @@ from engine.core.command_line import command_parser, failure, positive, refuse_f
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, check_section, update_section
 from engine.core.threads import best_threads, usable_cores
-from engine.distributed.processes import check_alone
 from engine.models.kernels.choice import TORCH
 from engine.models.kernels.machine import SETTING, machine_kernels
 from engine.models.loading.random_weights import is_random_model
@@ -159,7 +158,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.kernels == TORCH:
         os.environ[SETTING] = TORCH
     try:
-        check_alone()
         if args.write_readme:
             check_section(RESULTS_README, GPU_SECTION)
         result = SUITES[args.suite](args) if args.suite else _model(parser, args)
@@ -176,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("bench", __doc__)
+    parser = command_parser("bench", __doc__, alone=True)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--suite", choices=SUITES, help="the rows of a table of speed")
     what.add_argument("--model", default=RunSpec().model, help="folder, listed name, or shape")

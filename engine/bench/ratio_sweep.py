@@ -29,7 +29,6 @@ from engine.bench.trial import interleaved, run_once
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, positive
 from engine.core.files import ASSETS
-from engine.distributed.processes import check_alone
 from engine.models.loading.families import embedded_models
 from engine.serve import environment
 from engine.serve.model_pool import ModelPool
@@ -106,12 +105,11 @@ def measure(rounds: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = command_parser("sweep", __doc__)
+    parser = command_parser("sweep", __doc__, alone=True)
     parser.add_argument("--rounds", type=positive, default=5, help="timed runs of each setting")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     try:
-        check_alone()
         print(json.dumps(measure(args.rounds)))
     except ValueError as error:
         raise failure(error, args) from None

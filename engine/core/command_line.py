@@ -50,25 +50,50 @@ class HelpFormatter(RawDescriptionHelpFormatter):
         text, default = action.help, action.default
         if not text or "default" in text or default is SUPPRESS or isinstance(default, bool | None):
             return text
-        shown = " ".join(map(str, default if isinstance(default, list | tuple) else [default]))
-        return f"{text} (default: {shown.replace('%', '%%')})" if shown else text
+        return with_default(
+            text, " ".join(map(str, default if isinstance(default, list | tuple) else [default]))
+        )
+
+
+def with_default(text: str, default: str) -> str:
+    """The help of an option, a text as argparse takes it, followed by its default if not empty."""
+    return f"{text} (default: {default.replace('%', '%%')})" if default else text
 
 
 class CommandParser(ArgumentParser):
     """A parser whose `--help` shows defaults, and that refuses an empty path (the current folder).
 
-    The parsers of its sub-commands do the same.
+    With `alone` it also ends a command that a launcher started several processes of, since each
+    would do the whole work. The parsers of its sub-commands are of this class.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, alone: bool = False, **options: Any) -> None:
         options.setdefault("formatter_class", HelpFormatter)
         super().__init__(**options)
         self.register("type", Path, _path)
+        self._alone = alone
+
+    def parse_known_args(
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """As of ArgumentParser; `--help` has printed its text before processes are counted."""
+        found = super().parse_known_args(args, namespace)
+        count = os.environ.get("WORLD_SIZE", "1")
+        if self._alone and count.isdecimal() and int(count) > 1:
+            raise SystemExit(
+                f"error: WORLD_SIZE is {count}, but each of the processes would do the whole work; "
+                "start this command without torchrun or accelerate launch, or unset WORLD_SIZE if "
+                "neither started it"
+            )
+        return found
 
 
-def command_parser(name: str, description: str | None) -> ArgumentParser:
-    """The parser of `python -m engine NAME`; `--help` prints the description unchanged."""
-    return CommandParser(prog=f"python -m engine {name}", description=description)
+def command_parser(name: str, description: str | None, *, alone: bool = False) -> ArgumentParser:
+    """The parser of `python -m engine NAME`; `--help` prints the description unchanged.
+
+    `alone` is for commands that share no work among processes, see `CommandParser`.
+    """
+    return CommandParser(prog=f"python -m engine {name}", description=description, alone=alone)
 
 
 def positive(text: str) -> int:

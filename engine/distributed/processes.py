@@ -136,15 +136,6 @@ def process_count(environment: Mapping[str, str] = os.environ) -> int:
     return _number(environment, "WORLD_SIZE", 1)
 
 
-def check_alone(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ValueError if a launcher started several processes of a command that shares no work."""
-    if (count := process_count(environment)) > 1:
-        raise ValueError(
-            f"WORLD_SIZE is {count}, but each of the processes would do the whole work; start this "
-            "command without torchrun or accelerate launch"
-        )
-
-
 def leave_group() -> None:
     """End the threads of torch.distributed: a process that exits while they run may abort."""
     if dist.is_initialized():

@@ -24,7 +24,6 @@ from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, not_negative, positive
 from engine.core.files import ASSETS
 from engine.core.tables import percentage
-from engine.distributed.processes import check_alone
 from engine.evaluate.exam import Questions, evaluate, summarise
 from engine.generate.autoregressive import AutoregressiveDecoder
 from engine.guider.model import Guider, load_guider
@@ -116,7 +115,7 @@ def evaluate_causal(folder: Path, questions: Questions, generate: bool = False) 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = command_parser("causal-exam", __doc__)
+    parser = command_parser("causal-exam", __doc__, alone=True)
     parser.add_argument("--folder", type=Path, required=True, help="folder of the model")
     parser.add_argument("--problems", type=positive, default=300, help="number of problems")
     parser.add_argument("--seed", type=not_negative, default=7, help="seed of the problems")
@@ -136,7 +135,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     questions = corpus.exam_questions(args.problems, args.seed, args.shots, args.family)
     try:
-        check_alone()
         row = evaluate_causal(args.folder, questions, args.generate)
     except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None

@@ -36,7 +36,6 @@ from engine.core.tables import (
     percentage,
     update_section,
 )
-from engine.distributed.processes import check_alone
 from engine.estimate.assumptions import MEASURED, Assumptions
 from engine.estimate.devices import THIS_MACHINE
 from engine.estimate.estimate import Target, estimate, recomputed_in
@@ -162,7 +161,7 @@ def summary(rows: Sequence[Compared]) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = command_parser("estimate-error", __doc__)
+    parser = command_parser("estimate-error", __doc__, alone=True)
     parser.add_argument(
         "--models", nargs="+", help="names, folders or shapes; their rows are printed, not kept"
     )
@@ -172,7 +171,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--write-readme: the table is that of the default models; leave out --models")
     torch.set_num_threads(1)
     try:
-        check_alone()
         if args.write_readme:
             check_section(RESULTS_README, SECTION)
         models = BenchModels()

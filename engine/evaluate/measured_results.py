@@ -44,7 +44,6 @@ from engine.core.command_line import (
 )
 from engine.core.files import ASSETS, write_atomically
 from engine.core.tables import README, RESULTS_README, check_section, percentage, update_section
-from engine.distributed.processes import check_alone
 from engine.evaluate import comparison, results_text
 from engine.evaluate.causal_exam import beside_generate
 from engine.evaluate.exam import evaluate, summarise
@@ -348,7 +347,7 @@ def _saved(folder: Path, seed: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = command_parser("tables", __doc__)
+    parser = command_parser("tables", __doc__, alone=True)
     parser.add_argument("--problems", type=positive, help="most of a family; needs --out")
     parser.add_argument("--seed", type=not_negative, default=7, help="seed of the problems")
     parser.add_argument("--timed", type=positive, default=3, help="long prompts timed for each row")
@@ -368,7 +367,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = f"{COMMAND} {shlex.join(given)}".strip()
     torch.set_num_threads(1)
     try:
-        check_alone()
         commit = clean_commit()
         make_out(args.out)
         if _is_published(folder):  # in the current folder, before hours of work

@@ -25,7 +25,6 @@ from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.events import Event, Waiting
 from engine.core.files import ASSETS
-from engine.distributed.processes import check_alone
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
@@ -174,12 +173,11 @@ def save_traces(traces: Mapping[str, Trace], folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = command_parser("examples", __doc__)
+    parser = command_parser("examples", __doc__, alone=True)
     parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
-        check_alone()
         record_examples(Session(embedded_models(ASSETS)), ASSETS / "examples")
     except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None

@@ -20,7 +20,6 @@ from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser, failure, make_out, thread_count
 from engine.core.files import ASSETS, read_json
-from engine.distributed.processes import check_alone
 from engine.evaluate.record_examples import collect_traces, save_traces
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
@@ -74,7 +73,7 @@ def model_folders(model: Path | None, specs: Iterable[RunSpec]) -> dict[str, Pat
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
-    parser = command_parser("repeat", __doc__)
+    parser = command_parser("repeat", __doc__, alone=True)
     parser.add_argument("card", type=Path, help="run card exported by the page")
     parser.add_argument("--model", type=Path, help="folder of the checkpoint, if not embedded")
     parser.add_argument(
@@ -85,7 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
-        check_alone()
         card = read_json(args.card, "card")
         specs = specs_of(card)
         make_out(args.out)

@@ -31,7 +31,6 @@ from engine.catalog import derive_plan, make_policy, policies
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.files import ASSETS, cache_path
-from engine.distributed.processes import check_alone
 from engine.estimate.shape_model import ShapeAdapter
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import dtype_of
@@ -102,7 +101,7 @@ def _most_forwards(base: str, info: ModelInfo) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; `arguments` default to those of the process."""
-    parser = command_parser("calibrate", __doc__)
+    parser = command_parser("calibrate", __doc__, alone=True)
     parser.add_argument(
         "--model", type=Path, default=ASSETS / "models" / "tiny-llada",
         help="folder of the checkpoint, by default that of tiny-llada",
@@ -115,7 +114,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
-        check_alone()
         print(*write_profiles(args.model, args.base), sep="\n")
     except (ValueError, OSError) as error:
         raise failure(error, args) from None

@@ -39,7 +39,6 @@ from engine.core.command_line import (
 )
 from engine.core.device import device_name, keep_freed_memory
 from engine.core.tables import percentage
-from engine.distributed.processes import check_alone
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
@@ -170,7 +169,6 @@ def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
 
 def run(args: argparse.Namespace) -> None:
     """Train one phase; the state is saved every `--save-every` steps and at the end."""
-    check_alone()
     if args.device != "cpu" and not (args.device.startswith("cuda") and torch.cuda.is_available()):
         raise ValueError(f"--device: {args.device!r} is not available; choose cpu")
     if args.device == "cpu":
@@ -310,7 +308,9 @@ def _weighted(text: str) -> tuple[str, float]:
 def _parser() -> argparse.ArgumentParser:
     top = command_parser("train", __doc__)
     commands = top.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("run", help="train one phase, or continue an interrupted one")
+    one = commands.add_parser(
+        "run", help="train one phase, or continue an interrupted one", alone=True
+    )
     one.add_argument("--kind", choices=("causal", "masked"), default="masked", help="of network")
     one.add_argument(
         "--vocabulary", choices=tuple(tokenizer.ROWS), default="words", help="of the tokenizer"

@@ -1,6 +1,7 @@
 """Errors of commands: which option they name."""
 
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,31 @@ def test_a_command_that_shares_no_work_is_not_started_by_several_processes(
     with pytest.raises(SystemExit, match=said):
         engine_main(words)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_process_of_a_launcher_is_alone(monkeypatch):
+    parser = command_parser("any", None, alone=True)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    parser.parse_args([])
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    parser.parse_args([])
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit, match=r"^error: WORLD_SIZE is 2, .* or unset WORLD_SIZE if"):
+        parser.parse_args([])
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [(["batch", "--help"], "usage: python -m engine batch"), (["catalog"], "cache `none`"),
+     (["train", "card", "--help"], "usage: python -m engine train card")],
+)  # fmt: skip
+def test_help_and_cheap_commands_may_be_started_by_several_processes(
+    words, shown, monkeypatch, capsys
+):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with suppress(SystemExit):
+        engine_main(words)
+    assert shown in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["tables"], ["fronts", "--out", "x"], ["synthetic"]])
