@@ -43,7 +43,14 @@ from engine.bench.models import BenchModels
 from engine.bench.suite import CaseSpec
 from engine.bench.trial import step_seconds
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, failure, positive, refuse_flags, thread_count
+from engine.core.command_line import (
+    command_parser,
+    failure,
+    positive,
+    refuse_flags,
+    refuse_shorter,
+    thread_count,
+)
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, check_section, update_section
 from engine.core.threads import best_threads, usable_cores
@@ -97,9 +104,10 @@ def _cpu(args: argparse.Namespace) -> Report:
 
 def _gpu(args: argparse.Namespace) -> Report:
     device = args.device or "cuda"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        if args.write_readme:
-            raise ValueError(f"--write-readme: no {device} device is available; nothing is written")
+    is_gpu = device.startswith("cuda")
+    if args.write_readme and not (is_gpu and torch.cuda.is_available()):
+        raise ValueError(f"--write-readme: {device} is no GPU of this machine; nothing is written")
+    if is_gpu and not torch.cuda.is_available():
         text = f"Not run: no {device} device was available.\n"
         return Report(text, {"rows": [], "targets": []}, RunSpec())
     cases = list(suite.gpu_suite(device))
@@ -155,6 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         refuse_flags(parser, args, OF_A_MODEL, "a suite has its own settings; leave it out")
     if args.write_readme and args.suite != "gpu":
         parser.error("--write-readme needs --suite gpu; python -m engine tables makes the others")
+    if args.write_readme:
+        refuse_shorter(parser, args, ["rounds"], "leave out --write-readme")
     if args.kernels == TORCH:
         os.environ[SETTING] = TORCH
     try:

@@ -172,6 +172,22 @@ def refuse_flags(
             parser.error(f"--{name.replace('_', '-')}: {reason}")
 
 
+def refuse_shorter(
+    parser: ArgumentParser, args: Namespace, names: Iterable[str], remedy: str
+) -> None:
+    """End the command with a `remedy` if its figures would replace published ones of more runs.
+
+    That is so if one of the numbers `names` is below its default, or given where the default is
+    all there are.
+    """
+    for name in names:
+        given, usual = getattr(args, name), parser.get_default(name)
+        if given is not None and (usual is None or given < usual):
+            parser.error(
+                f"--{name.replace('_', '-')}: a shorter run is not published; {remedy}"
+            )
+
+
 def failure(error: Exception, args: Namespace) -> SystemExit | BrokenPipeError:
     """The end of a command by an error. That of a file names the option that gave the file.
 

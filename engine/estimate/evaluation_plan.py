@@ -8,7 +8,7 @@ The methods have the settings of their papers for the task, and all of them the 
 task. One sequence is decoded at a time on each GPU, and the time is that of the GPU with the most
 problems; loading of weights and scoring are not counted. The times are computed from FLOPs, bytes
 and rates of the device as in `python -m engine estimate`, and none of them was measured on a GPU.
---write-page renews the table of assets/results/evaluation-plan.md, which is of the default model.
+--write-page renews the table of assets/results/evaluation-plan.md, which is of the defaults.
 With another --model, the settings are those published for the default one.
 """
 
@@ -20,7 +20,7 @@ from math import ceil
 from typing import Any
 
 from engine.config.spec import RunSpec
-from engine.core.command_line import command_parser, failure, positive
+from engine.core.command_line import command_parser, failure, positive, refuse_flags
 from engine.core.files import ASSETS
 from engine.core.tables import markdown_table, percentage, update_section
 from engine.estimate.devices import GPUS
@@ -149,8 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--write-page", action="store_true", help="renew the page's table")
     args = parser.parse_args(arguments)
-    if args.write_page and args.model != MODEL:
-        raise SystemExit(f"error: --write-page: the page is of {MODEL}; leave --model out")
+    if args.write_page:
+        reason = "leave it out with --write-page, whose page is of the defaults"
+        refuse_flags(parser, args, ("device", "model", "gpus"), reason)
     device = GPUS[args.device]
     other = "" if args.model == MODEL else f"{args.model} with the settings of {MODEL}. "
     text = f"{other}Predicted for {device.title} ({device.source}).\n\n"

@@ -7,8 +7,8 @@ Reads `settings.json` there, which lists tables, their models and their rows, an
 README.md. All times are measured in this run, one thread, nothing else running. Accuracies are
 kept in `accuracy.json` and computed again if files of a model, the settings or the code that
 decodes has changed; --accuracy computes only these, and puts them into the tables of the last run.
---out writes all of this into another folder, the tables as tables.md, and publishes nothing;
---problems, a shorter exam, needs it.
+--out writes all of this into another folder, the tables as tables.md, and publishes nothing. A
+shorter run needs it: with --problems, or fewer --timed or --rounds than by default.
 
 The data name machine, date, commit and versions, with --accuracy those of both runs. Uncommitted
 changes of the engine, of the models or of the lists of rows are refused, because the commit would
@@ -41,8 +41,9 @@ from engine.core.command_line import (
     not_negative,
     positive,
     refuse_flags,
+    refuse_shorter,
 )
-from engine.core.files import ASSETS, write_atomically
+from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import README, RESULTS_README, check_section, percentage, update_section
 from engine.evaluate import comparison, results_text
 from engine.evaluate.causal_exam import beside_generate
@@ -64,6 +65,7 @@ COMMAND = "python -m engine tables"
 LENGTHS: dict[str, Any] = {"gen_length": 64, "block_length": 32, "steps": 64}
 BATCH = 20  # problems decoded together for accuracy
 PACE_PROBLEMS = 10  # at most, of each family, decoded one at a time
+TIMED = ROUNDS = 3  # unless flags say otherwise
 OF_TIMES = ("timed", "rounds")  # flags
 # What decides the results and must be committed, relative to ASSETS.
 COMMITTED = ("../engine", "models", "results/settings.json", "results/speed.json")
@@ -265,36 +267,37 @@ def measure(
 
 
 def with_accuracies(
-    document: Mapping[str, Any],
-    tables: Sequence[Table],
-    accuracies: Sequence[Any],
-    where: Mapping[str, Any],
+    document: Mapping[str, Any], accuracies: Sequence[Any], where: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The results of an earlier run with other accuracies, computed `where`; all times stay.
-
-    Raises ValueError if its tables, rows, specs or checkpoints are not those of the settings.
-    """
+    """The results of a run with other accuracies of its tables, computed `where`; times stay."""
     found = []
-    for saved, table, of_table in zip(document["tables"], tables, accuracies, strict=False):
-        rows = [
-            [(row["name"], RunSpec.from_dict(row["spec"])) for row in block["rows"]]
-            for block in saved["blocks"]
-        ]
-        wanted = [[(one.name, one.spec) for one in block.specs] for block in table.blocks]
-        own = saved["name"], saved["checkpoint"], saved["shots"], rows
-        if own != (table.name, _checkpoint(table), table.shots, wanted):
-            break
+    for saved, of_table in zip(document["tables"], accuracies, strict=True):
         blocks = [
             block | {"rows": [a | b for a, b in zip(block["rows"], rows, strict=True)]}
             for block, rows in zip(saved["blocks"], of_table, strict=True)
         ]
         found.append(saved | {"blocks": blocks})
-    if not len(found) == len(tables) == len(document["tables"]):
-        raise ValueError(
-            "results: the tables of results.json are not those of settings.json with these "
-            f"checkpoints; the accuracies are kept, run {COMMAND}"
-        )
     return {**document, "tables": found, "accuracy": dict(where)}
+
+
+def check_tables(document: Mapping[str, Any], tables: Sequence[Table]) -> None:
+    """Raise ValueError if results are of other tables, rows, specs or checkpoints than `tables`."""
+    saved = [
+        (one["name"], one["checkpoint"], one["shots"], [
+            [NamedSpec(row["name"], RunSpec.from_dict(row["spec"])) for row in block["rows"]]
+            for block in one["blocks"]
+        ])
+        for one in document["tables"]
+    ]  # fmt: skip
+    wanted = [
+        (one.name, _checkpoint(one), one.shots, [block.specs for block in one.blocks])
+        for one in tables
+    ]
+    if saved != wanted:
+        raise ValueError(
+            "--accuracy: the tables of results.json are not those of settings.json with these "
+            "checkpoints; leave --accuracy out to measure all anew"
+        )
 
 
 def write(document: Mapping[str, Any], folder: Path) -> None:
@@ -334,14 +337,20 @@ def _is_published(folder: Path) -> bool:
     return folder.resolve() == RESULTS.resolve()
 
 
-def _saved(folder: Path, seed: int) -> dict[str, Any]:
-    """The results of the last run. Raises ValueError if its problems are those of another seed."""
-    found: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
+def _saved(folder: Path, seed: int, tables: Sequence[Table]) -> dict[str, Any]:
+    """The results of the last run.
+
+    Raises ValueError if there are none, or none of these tables and of the problems of this seed.
+    """
+    path, anew = folder / "results.json", "leave --accuracy out to measure all anew"
+    if not path.exists():
+        raise ValueError(f"--accuracy: {path}, which has the times, is not there; {anew}")
+    found: dict[str, Any] = read_json(path, "--accuracy")
     if found.get("seed", seed) != seed:
         raise ValueError(
-            f"--seed: results.json has the times of seed {found['seed']}; give that one, or leave "
-            "out --accuracy to measure all anew"
+            f"--seed: results.json has the times of seed {found['seed']}; give that one, or {anew}"
         )
+    check_tables(found, tables)
     return found
 
 
@@ -350,8 +359,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = command_parser("tables", __doc__, alone=True)
     parser.add_argument("--problems", type=positive, help="most of a family; needs --out")
     parser.add_argument("--seed", type=not_negative, default=7, help="seed of the problems")
-    parser.add_argument("--timed", type=positive, default=3, help="long prompts timed for each row")
-    parser.add_argument("--rounds", type=positive, default=3, help="rounds of the speed tables")
+    parser.add_argument("--timed", type=positive, default=TIMED, help="long prompts timed a row")
+    parser.add_argument("--rounds", type=positive, default=ROUNDS, help="of the speed tables")
     parser.add_argument("--workers", type=positive, default=2, help="processes for accuracy")
     parser.add_argument("--accuracy", action="store_true", help="measure no times")
     parser.add_argument("--out", type=Path, help="folder; by default that of the published results")
@@ -362,18 +371,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         refuse_flags(parser, args, OF_TIMES, f"{left_out} measures no times")
         refuse_flags(parser, args, ["problems"], f"{left_out} computes the whole exam")
     folder = args.out or RESULTS
-    if args.problems and _is_published(folder):
-        parser.error("--problems: a shorter exam is not published; give another folder with --out")
+    if _is_published(folder):
+        refuse_shorter(parser, args, ("problems", *OF_TIMES), "give another folder with --out")
     command = f"{COMMAND} {shlex.join(given)}".strip()
     torch.set_num_threads(1)
     try:
-        commit = clean_commit()
-        make_out(args.out)
-        if _is_published(folder):  # in the current folder, before hours of work
+        # All errors before hours of work.
+        commit, tables = clean_commit(), read_settings(RESULTS / "settings.json")
+        saved = _saved(folder, args.seed, tables) if args.accuracy else {}
+        make_out(folder)
+        if _is_published(folder):  # in the current folder
             check_section(RESULTS_README, "tables")
             check_section(README, "measured")
-        saved = _saved(folder, args.seed) if args.accuracy else {}
-        tables = read_settings(RESULTS / "settings.json")
         kept = KeptAccuracy(folder / "accuracy.json")
         accuracies = []
         for table in tables:
@@ -383,7 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             kept.drop_unused()
         if args.accuracy:
             where = run_environment(commit) | {"command": command}
-            write(with_accuracies(saved, tables, accuracies, where), folder)
+            write(with_accuracies(saved, accuracies, where), folder)
         else:
             write(measure(tables, accuracies, args, command, commit), folder)
     except (ValueError, OSError) as error:

@@ -13,8 +13,9 @@ fronts.json after each method; the same command continues from there, also with 
 which are decoded in batches and not timed, and writes fronts.json anew; the command without
 --further writes it again without them. `torchrun --nproc-per-node N -m engine fronts ...` shares
 these problems among N processes. All runs are on the CPU.
---publish, of an embedded model and all methods, also writes fronts-MODEL.json, fronts-MODEL.svg and
-the section "fronts of MODEL" of README.md in assets/results.
+--publish, of an embedded model, all methods and at least 500 held-out problems, those of --further
+included, also writes fronts-MODEL.json, fronts-MODEL.svg and the section "fronts of MODEL" of
+README.md in assets/results.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from engine.core.command_line import (
     make_out,
     not_negative,
     refuse_flags,
+    refuse_shorter,
     without_traceback,
 )
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
@@ -77,6 +79,7 @@ SHOTS = 0  # worked examples before each problem, as in the tables of accuracy
 LENGTHS = {"gen_length": 96, "block_length": 32, "steps": 96}
 # The others serve the search.
 LEAST_HELD_OUT, MOST_HELD_OUT = LEAST_PROMPTS - 2, MAX_PROMPTS - MOST_SEARCH_PROMPTS
+HELD_OUT = 500  # unless --held-out says otherwise; fewer are not published
 TESTED = 6  # most settings of a final test
 # Further problems decoded together. Batches of 8 and of 20 took longer on two cores with 8 MB of
 # cache.
@@ -87,7 +90,8 @@ OF_A_DOCUMENT = {
     "environment", "family", "further", "held_out", "keep", "methods", "model", "searched", "seed",
     "shots",
 }  # fmt: skip
-OF_A_SEARCH = ("caches", "held_out", "candidates", "keep", "seed")  # flags
+OF_A_SHORTER_SEARCH = ("held_out", "candidates")  # flags
+OF_A_SEARCH = (*OF_A_SHORTER_SEARCH, "caches", "keep", "seed")
 
 
 def requests(args: argparse.Namespace, info: ModelInfo, family: str) -> Iterator[AdviceRequest]:
@@ -210,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         first = None if args.further is None else _read(args.out)
         if args.publish:
-            _check_published(args.model, first, folders)  # before hours of work
+            _check_published(args, first, folders)  # before hours of work
         if args.model not in folders and Path(args.model).is_dir():
             folders, args.model = folders | {"model": Path(args.model)}, "model"
         if first is not None:
@@ -252,6 +256,8 @@ def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> N
         parser.error("--publish: leave it out with --estimate, which measures nothing to publish")
     if args.publish and args.caches not in (None, ALL):
         parser.error("--publish: leave it out with --caches, since the section is of all methods")
+    if args.publish:
+        refuse_shorter(parser, args, OF_A_SHORTER_SEARCH, "leave out --publish")
 
 
 def _read(out: Path) -> dict[str, Any]:
@@ -268,13 +274,13 @@ def _read(out: Path) -> dict[str, Any]:
 
 
 def _check_published(
-    model: str, first: Mapping[str, Any] | None, folders: Mapping[str, Path]
+    args: argparse.Namespace, first: Mapping[str, Any] | None, folders: Mapping[str, Path]
 ) -> None:
-    """Raise ValueError if the results of a model cannot be published.
+    """Raise ValueError if the results of the flags cannot be published.
 
     `first` is the document whose settings are judged further, None if all methods are measured.
     """
-    model = model if first is None else first["model"]
+    model = args.model if first is None else first["model"]
     if model not in folders:
         raise ValueError(f"--publish: {model} is not an embedded model")
     check_section(RESULTS_README, _section_name(model))
@@ -285,6 +291,12 @@ def _check_published(
     if missing:
         raise ValueError(
             f"--publish: {FRONTS} lacks {', '.join(missing)}; measure all methods first"
+        )
+    problems = first["held_out"] + first["further"] + args.further
+    if problems < HELD_OUT:
+        raise ValueError(
+            f"--publish: {problems} held-out problems are fewer than {HELD_OUT}; give a larger "
+            "--further, or leave out --publish"
         )
 
 
@@ -324,7 +336,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder for runs and fronts.json")
     parser.add_argument("--model", default="tiny-llada", help="embedded model, or its folder")
     parser.add_argument("--caches", help="methods, separated by commas; default: all")
-    parser.add_argument("--held-out", type=int, default=500, help="problems of the final test")
+    parser.add_argument("--held-out", type=int, default=HELD_OUT, help="problems of the final test")
     parser.add_argument("--candidates", type=int, default=12, help="settings to run of each cache")
     parser.add_argument("--keep", type=float, default=0.95, help="share of accuracy to be kept")
     parser.add_argument("--seed", type=not_negative, default=7, help="of problems and searches")

@@ -194,7 +194,7 @@ def test_a_results_file_without_the_section_is_named_before_the_suite(results, m
     monkeypatch.setitem(bench.SUITES, "gpu", lambda args: pytest.fail("the suite was run"))
     said = f"^error: {RESULTS_README}: <!-- {bench.GPU_SECTION} --> is missing"
     with pytest.raises(SystemExit, match=said):
-        command(capsys, "--suite", "gpu", "--write-readme")
+        bench.main(["--suite", "gpu", "--write-readme"])
 
 
 @pytest.mark.parametrize(("shape", "group"), [(LLADA, "one"), (DREAM, "other")])
@@ -268,8 +268,9 @@ def test_a_suite_without_its_device_writes_one_line(results, capsys):
     assert found["rows"] == []
     assert "Not run: no cuda device was available." in lines
     before = results.read_text("utf-8")
-    with pytest.raises(SystemExit, match=r"^error: --write-readme: no cuda device is available"):
-        command(capsys, "--suite", "gpu", "--write-readme")
+    for device in ("cuda", "cpu"):
+        with pytest.raises(SystemExit, match=rf"^error: --write-readme: {device} is no GPU"):
+            bench.main(["--suite", "gpu", "--write-readme", "--device", device])
     assert results.read_text("utf-8") == before
 
 

@@ -119,6 +119,21 @@ def test_help_and_cheap_commands_may_be_started_by_several_processes(
     assert shown in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tables", "--problems", "5"], ["tables", "--timed", "1"], ["tables", "--rounds", "2"],
+        ["fronts", "--out", "x", "--publish", "--held-out", "4"],
+        ["fronts", "--out", "x", "--publish", "--candidates", "2"],
+        ["bench", "--suite", "gpu", "--write-readme", "--rounds", "1"],
+    ],
+)  # fmt: skip
+def test_a_shorter_run_is_not_published(words, capsys):
+    with pytest.raises(SystemExit):
+        engine_main(words)
+    assert f"error: {words[-2]}: a shorter run is not published; " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["tables"], ["fronts", "--out", "x"], ["synthetic"]])
 def test_a_negative_seed_is_refused(words, capsys):
     """It would draw the problems of its absolute value."""

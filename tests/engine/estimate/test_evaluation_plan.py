@@ -64,9 +64,15 @@ def test_another_model_has_its_own_work_with_the_same_settings():
         estimate(spec, Target(name, known_model(name), tokens), "h100") for name in (MOE, MODEL)
     )
     assert 0 < moe["flops"] < dense["flops"] / 3
-    for arguments in (["--model", "unknown"], ["--model", MOE, "--write-page"]):
-        with pytest.raises(SystemExit, match="error: "):
-            main(arguments)
+    with pytest.raises(SystemExit, match="error: "):
+        main(["--model", "unknown"])
+
+
+@pytest.mark.parametrize("words", [("--model", MOE), ("--device", "h200"), ("--gpus", "8")])
+def test_the_page_is_renewed_with_the_defaults_alone(words, capsys):
+    with pytest.raises(SystemExit):
+        main(["--write-page", *words])
+    assert f"{words[0]}: leave it out with --write-page" in capsys.readouterr().err
 
 
 def test_a_page_that_cannot_be_written_is_named(tmp_path, monkeypatch):

@@ -61,7 +61,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measured_results, "RESULTS", tmp_path)
     monkeypatch.setattr(measured_results, "clean_commit", lambda: "c" * 40)
-    monkeypatch.setattr(measured_results, "PACE_PROBLEMS", 1)
+    for name in ("PACE_PROBLEMS", "TIMED", "ROUNDS"):
+        monkeypatch.setattr(measured_results, name, 1)
     monkeypatch.setattr(comparison, "TIMED_SHOTS", 0)
     monkeypatch.setattr(comparison, "TIMED_LENGTH", 64)
     monkeypatch.setattr(results_text, "MEASURED", MEASURED)
@@ -80,7 +81,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_one_command_writes_every_table(folder, monkeypatch, capsys):
-    given = ["--timed", "1", "--rounds", "1", "--workers", "1"]
+    given = ["--workers", "1"]
     measured_results.main(given)
     document = json.loads((folder / "results.json").read_text("utf-8"))
     assert document["command"] == f"python -m engine tables {' '.join(given)}"
@@ -146,11 +147,10 @@ def test_a_shorter_exam_drops_no_accuracy_of_the_whole(folder, monkeypatch):
     assert json.loads((out / "accuracy.json").read_text()) == {}
 
 
-def test_a_shorter_exam_is_not_published(folder, capsys):
-    for more in ([], ["--out", str(folder)]):
-        with pytest.raises(SystemExit):
-            measured_results.main(["--problems", "5", *more])
-        assert "--problems: a shorter exam is not published; give" in capsys.readouterr().err
+def test_the_folder_of_the_published_results_is_none_of_its_own(folder, capsys):
+    with pytest.raises(SystemExit):
+        measured_results.main(["--problems", "5", "--out", str(folder)])
+    assert "--problems: a shorter run is not published; give" in capsys.readouterr().err
 
 
 def test_results_in_another_folder_leave_the_published_ones(folder, saved, monkeypatch):
@@ -205,17 +205,30 @@ def test_accuracies_of_another_seed_are_not_put_beside_the_times(folder):
     assert not (folder / "accuracy.json").exists()
 
 
-@pytest.mark.parametrize("flag", ["--timed", "--rounds"])
-def test_flags_of_times_are_refused_where_none_are_measured(flag, capsys):
+def test_a_folder_without_times_takes_no_accuracies(folder):
+    said = r"^error: --accuracy: .*results.json, which has the times, is not there; leave"
+    with pytest.raises(SystemExit, match=said):
+        measured_results.main(["--accuracy", "--out", str(folder / "out")])
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("change", [{"checkpoint": "x"}, {"name": "x"}, {}])
+def test_times_of_other_tables_are_told_before_the_work(folder, saved, monkeypatch, change):
+    """Without a change they are those of the repository and not those of the test's settings."""
+    monkeypatch.setattr(measured_results, "evaluate_block", lambda *given: pytest.fail("began"))
+    if change:
+        (folder / "settings.json").write_text((RESULTS / "settings.json").read_text("utf-8"))
+    (first, *others) = saved["tables"]
+    (folder / "results.json").write_text(json.dumps(saved | {"tables": [first | change, *others]}))
+    with pytest.raises(SystemExit, match=r"^error: --accuracy: the tables of results.json are not"):
+        measured_results.main(["--accuracy"])
+
+
+@pytest.mark.parametrize("flag", ["--timed", "--rounds", "--problems"])
+def test_flags_of_times_and_a_shorter_exam_are_refused_where_none_are_measured(flag, capsys):
     with pytest.raises(SystemExit):
         measured_results.main(["--accuracy", flag, "5"])
     assert f"{flag}: leave it out with --accuracy" in capsys.readouterr().err
-
-
-def test_a_shorter_exam_is_not_put_beside_the_times(capsys):
-    with pytest.raises(SystemExit):
-        measured_results.main(["--accuracy", "--problems", "5"])
-    assert "--problems: leave it out with --accuracy" in capsys.readouterr().err
 
 
 def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
@@ -240,17 +253,12 @@ def test_accuracies_are_put_beside_the_times_of_the_last_run(saved):
          for block in table["blocks"]] for table in saved["tables"]
     ]  # fmt: skip
     where = saved["environment"] | {"date": "2027-01-02", "command": "again"}
-    found = measured_results.with_accuracies(saved, settings, accuracies, where)
+    measured_results.check_tables(saved, settings)
+    found = measured_results.with_accuracies(saved, accuracies, where)
     for new, old in zip(found["tables"], saved["tables"], strict=True):
         for block, before in zip(new["blocks"], old["blocks"], strict=True):
             for row, was in zip(block["rows"], before["rows"], strict=True):
                 assert row == was | {"families": "new"}
-    with pytest.raises(ValueError, match="the accuracies are kept, run python -m engine tables"):
-        measured_results.with_accuracies(saved, settings[:-1], accuracies[:-1], where)
-    other = copy.deepcopy(saved)
-    other["tables"][0]["checkpoint"] = "x"
-    with pytest.raises(ValueError, match="with these checkpoints"):
-        measured_results.with_accuracies(other, settings, accuracies, where)
 
 
 def test_the_text_says_when_times_and_accuracies_were_measured(saved):
