@@ -183,9 +183,7 @@ def refuse_shorter(
     for name in names:
         given, usual = getattr(args, name), parser.get_default(name)
         if given is not None and (usual is None or given < usual):
-            parser.error(
-                f"--{name.replace('_', '-')}: a shorter run is not published; {remedy}"
-            )
+            parser.error(f"--{name.replace('_', '-')}: a shorter run is not published; {remedy}")
 
 
 def failure(error: Exception, args: Namespace) -> SystemExit | BrokenPipeError:

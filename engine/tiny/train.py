@@ -7,11 +7,12 @@
     python -m engine train card --folder tiny-llada --exams results.json
 
 A run folder contains `state.pt`, `best.pt`, `tokenizer.json` and `log.csv`. `run` continues from
-the state there: an interrupted phase from its last saved step, a finished one with a new phase,
-whose options may differ. `--init` starts a new run from the weights of another run or of an
-exported folder. The state with the lowest loss on the validation problems of a phase is kept in
-`best.pt`; `export` takes it. Works on a CPU (one thread) and on CUDA, where another process draws
-the batches; `--bf16` is faster on processors with bfloat16 instructions.
+the state there: an interrupted phase from its last saved step, with the options that it began with,
+a finished one with a new phase, whose options may differ. `--init` starts a new run from the
+weights of another run or of an exported folder. The state with the lowest loss on the validation
+problems of a phase is kept in `best.pt`; `export` takes it. Works on a CPU (one thread) and on
+CUDA, where another process draws the batches; `--bf16` is faster on processors with bfloat16
+instructions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,17 @@ from engine.core.command_line import (
     positive,
     share,
 )
-from engine.core.device import device_name, keep_freed_memory
+from engine.core.device import keep_freed_memory
 from engine.core.tables import percentage
 from engine.tiny import card, corpus, export, tokenizer
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
 from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import (
-    continue_on,
     initial_state,
     load_state,
     load_vocabulary,
+    phase_of,
     save_best,
     save_state,
     save_vocabulary,
@@ -130,41 +130,6 @@ def lr_factor(step: int, steps: int, warm: int, decay: float) -> float:
     """Factor of the learning rates: ramp over `warm` steps, 1, ramp to 0 over the last share."""
     left = (steps - step) / max(1.0, decay * steps)
     return min(1.0, (step + 1) / max(1, warm), left)
-
-
-def phase_of(args: argparse.Namespace, state: dict[str, Any]) -> dict[str, Any]:
-    """The phase to train: the unfinished last one, or a new one from the options.
-
-    Raises ValueError naming `--turns`, `--sizes` or `--block`.
-    """
-    phases = state["phases"]
-    if phases and phases[-1]["step"] < phases[-1]["steps"] and state["optimizers"]:
-        if args.stop_phase:
-            phases[-1]["steps"] = phases[-1]["step"]
-        else:
-            continue_on(phases[-1], args.device)
-            return phases[-1]
-    if args.sizes[0] > args.sizes[1]:
-        raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
-    if args.block and args.kind == "causal":
-        raise ValueError("--block: a causal network has no blocks; leave it out")
-    if args.block and not args.shift:
-        raise ValueError("--block: no layout has blocks without a shift; add --shift 1")
-    shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
-    if args.turns < 2 and (shared or args.few_shot > 0):
-        raise ValueError(
-            f"--turns: {args.turns} leaves no problem for worked examples; give at least 2"
-        )
-    recipe = Recipe(**{field.name: getattr(args, field.name) for field in fields(Recipe)})
-    phase = {
-        "recipe": asdict(recipe), "vocabulary": args.vocabulary,
-        "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
-        "seed": args.seed + 1000 * len(phases), "lr": args.lr, "matrix_lr": args.matrix_lr,
-        "warm": args.warm, "decay": args.decay, "curve": [], "checks": [],
-        "device": args.device, "device_name": device_name(args.device), "gpu_seconds": 0.0,
-    }  # fmt: skip
-    phases.append(phase)
-    return phase
 
 
 def run(args: argparse.Namespace) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from dataclasses import asdict, fields
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -11,10 +13,14 @@ from tokenizers import Tokenizer
 
 from engine.core.device import device_name
 from engine.core.files import atomic_file
-from engine.tiny import export, tokenizer
+from engine.tiny import corpus, export, tokenizer
 from engine.tiny.network import Network, NetworkShape
+from engine.tiny.training_inputs import Recipe
 
 FILE, BEST, VOCABULARY = "state.pt", "best.pt", "tokenizer.json"
+OF_PHASE = ("steps", "seed", "lr", "matrix_lr", "warm", "decay")  # options beside the recipe
+OF_MASKED = ("copies", "shift", "block", "sums")  # options that say nothing of a causal network
+PHASE_SEED = 1000  # from the seed of a phase to that of the next one
 
 
 def vocabulary_of(phases: list[dict[str, Any]]) -> str:
@@ -82,7 +88,75 @@ def _load(path: Path) -> Any:
         raise ValueError(f"{path}: damaged, start the run anew ({error})") from None
 
 
-def continue_on(phase: dict[str, Any], device: str) -> None:
+def phase_of(args: Namespace, state: dict[str, Any]) -> dict[str, Any]:
+    """The phase to train: the unfinished last one, or a new one from the options.
+
+    Raises ValueError naming an option that makes no phase, or that an unfinished phase has another
+    value of.
+    """
+    phases = state["phases"]
+    if phases and phases[-1]["step"] < phases[-1]["steps"] and state["optimizers"]:
+        if not args.stop_phase:
+            _check_options(args, phases[-1], len(phases) - 1)
+            _continue_on(phases[-1], args.device)
+            return phases[-1]
+        phases[-1]["steps"] = phases[-1]["step"]
+    if args.init is not None and state["optimizers"]:
+        raise ValueError(
+            f"--init: {args.out} has a run, which goes on from its own weights; leave it out, or "
+            "give another --out"
+        )
+    phases.append(_new_phase(args, len(phases)))
+    return phases[-1]
+
+
+def _check_options(args: Namespace, phase: dict[str, Any], before: int) -> None:
+    """Raise ValueError naming an option of which a phase, after `before` ones, has another value.
+
+    Options of the device, the number format and saving may change within a phase.
+    """
+    kept = asdict(Recipe(**phase["recipe"])) | {name: phase[name] for name in OF_PHASE}
+    kept["seed"] -= PHASE_SEED * before
+    for name, value in kept.items():
+        if _typed(value) != _typed(getattr(args, name)):
+            raise ValueError(
+                f"--{name.replace('_', '-')}: the unfinished phase has {_typed(value)}; give that, "
+                "or add --stop-phase to begin a new one"
+            )
+
+
+def _typed(value: Any, between: str = " ") -> str:
+    """The value of an option as it is typed: the parts of a pair in a list have a colon between."""
+    if isinstance(value, list | tuple):
+        return between.join(_typed(one, ":") for one in value)
+    return str(value)
+
+
+def _new_phase(args: Namespace, before: int) -> dict[str, Any]:
+    """A phase after `before` other ones. Raises ValueError naming an option."""
+    if args.sizes[0] > args.sizes[1]:
+        raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
+    for name in OF_MASKED if args.kind == "causal" else ():
+        if getattr(args, name):
+            raise ValueError(f"--{name}: it is of masked networks; leave it out, or --kind causal")
+    if args.block and not args.shift:
+        raise ValueError("--block: no layout has blocks without a shift; add --shift 1")
+    shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
+    if args.turns < 2 and (shared or args.few_shot > 0):
+        raise ValueError(
+            f"--turns: {args.turns} leaves no problem for worked examples; give at least 2"
+        )
+    recipe = Recipe(**{field.name: getattr(args, field.name) for field in fields(Recipe)})
+    return {
+        "recipe": asdict(recipe), "vocabulary": args.vocabulary,
+        "steps": args.steps, "step": 0, "tokens": 0, "seconds": 0.0,
+        "seed": args.seed + PHASE_SEED * before, "lr": args.lr, "matrix_lr": args.matrix_lr,
+        "warm": args.warm, "decay": args.decay, "curve": [], "checks": [],
+        "device": args.device, "device_name": device_name(args.device), "gpu_seconds": 0.0,
+    }  # fmt: skip
+
+
+def _continue_on(phase: dict[str, Any], device: str) -> None:
     """Note in an unfinished phase the device on which it goes on, perhaps another one."""
     phase["gpu_seconds"] = export.gpu_seconds(phase)
     name, known = device_name(device), phase.get("device_name", "CPU")

@@ -67,15 +67,15 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path):
 
 
 def test_a_phase_that_goes_on_on_another_device_has_the_minutes_of_both(tmp_path):
-    words = ("run", "--kind", "causal", "--steps", "1", "--out", str(tmp_path), *SMALL)
-    train(*words)
+    words = ("run", "--kind", "causal", "--out", str(tmp_path), *SMALL, "--steps")
+    train(*words, "1")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     phase = state["phases"][-1]
     assert (phase["gpu_seconds"], phase["device_name"]) == (0, cpu_name())
     del phase["gpu_seconds"]  # as of a phase that an earlier version began
     phase |= {"steps": 2, "seconds": 600.0, "device": "cuda", "device_name": "a GPU"}
     torch.save(state, tmp_path / "state.pt")
-    train(*words)
+    train(*words, "2")
     (phase,) = torch.load(tmp_path / "state.pt", weights_only=True)["phases"]
     assert phase["gpu_seconds"] == 600 < phase["seconds"]
     assert phase["device_name"] == f"a GPU and {cpu_name()}"
@@ -336,10 +336,12 @@ def test_the_sizes_are_given_from_small_to_large(tmp_path):
         train("run", "--out", str(tmp_path), "--sizes", "1", "0")
 
 
-def test_a_causal_network_has_no_blocks(tmp_path):
-    """No layout takes it: neither Qwen2's, which has no blocks, nor Fast-dLLM v2's."""
-    with pytest.raises(SystemExit, match=r"^error: --block: a causal network has no blocks"):
-        train("run", "--out", str(tmp_path), "--kind", "causal", "--block", "16")
+@pytest.mark.parametrize("words", ["--block 16", "--copies 0.8", "--shift 1", "--sums 0.1"])
+def test_options_of_masked_networks_say_nothing_of_a_causal_one(words, tmp_path):
+    """No layout takes blocks: neither Qwen2's, which has none, nor Fast-dLLM v2's."""
+    flag, value = words.split()
+    with pytest.raises(SystemExit, match=rf"^error: {flag}: it is of masked networks; leave it"):
+        train("run", "--out", str(tmp_path), "--kind", "causal", flag, value)
 
 
 def test_a_network_with_blocks_needs_a_shift(tmp_path):

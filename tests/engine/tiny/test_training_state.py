@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from engine.tiny import train
 from engine.tiny.train import main
-from engine.tiny.training_state import load_state, save_best, save_state
+from engine.tiny.training_state import load_state, phase_of, save_best, save_state
+
+PHASE = ["--families", "balance:2", "lookup", "--seed", "3", "--lr", "1e-3"]
 
 
 def test_weights_of_an_earlier_phase_are_not_taken_for_those_of_the_last(tmp_path):
@@ -28,3 +31,42 @@ def test_a_damaged_file_is_named(data, tmp_path):
 def test_a_device_that_is_not_there_is_named(tmp_path):
     with pytest.raises(SystemExit, match=r"^error: --device: 'tpu' is not available; choose cpu"):
         main(["run", "--device", "tpu", "--out", str(tmp_path), "--tokens", "300", "--steps", "1"])
+
+
+def options(*words):
+    """The options of `train run` for a run in the folder `out`."""
+    return train._parser().parse_args(["run", "--out", "out", *words])
+
+
+@pytest.fixture
+def interrupted():
+    """The state of a run whose second phase was interrupted."""
+    state = {"phases": [{"step": 9, "steps": 9}], "optimizers": None}
+    phase_of(options(*PHASE), state)["step"] = 5
+    return state | {"optimizers": [{}]}
+
+
+def test_an_interrupted_phase_goes_on_with_its_options(interrupted):
+    again = ["--init", "before", "--save-every", "7", "--bf16"]
+    assert phase_of(options(*PHASE, *again), interrupted) is interrupted["phases"][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [("--lr 1e-4", "0.001"), ("--seed 4", "3"), ("--steps 50", "1000"), ("--tokens 300", "4000"),
+     ("--families balance", "balance:2.0 lookup:1.0"), ("--sizes 0.5 1", "1.0 1.0")],
+)  # fmt: skip
+def test_an_interrupted_phase_refuses_other_options(words, kept, interrupted):
+    flag, *values = words.split()
+    with pytest.raises(ValueError, match=rf"^{flag}: the unfinished phase has {kept}; give that"):
+        phase_of(options(*PHASE, flag, *values), interrupted)
+    new = phase_of(options(*PHASE, flag, *values, "--stop-phase"), interrupted)
+    assert new is interrupted["phases"][2]
+    assert interrupted["phases"][1]["steps"] == 5
+
+
+def test_a_run_that_goes_on_takes_no_other_weights(interrupted):
+    interrupted["phases"][1]["step"] = interrupted["phases"][1]["steps"]
+    with pytest.raises(ValueError, match=r"^--init: out has a run, .* leave it out, or give"):
+        phase_of(options(*PHASE, "--init", "before"), interrupted)
+    assert phase_of(options(*PHASE), interrupted) is interrupted["phases"][2]
