@@ -133,10 +133,10 @@ def _evaluate(
     shared: SharedExam,
 ) -> tuple[dict[str, Any], str]:
     (spec,) = catalog.with_end_of_text_rules([spec_from_flags(args)])
-    _check_unrecorded(spec)
+    _check_bare(spec)
     spec = replace(spec, device=processes.device(spec.device))
-    model = _load(folders, spec)
     questions = exam_questions(args.problems, spec.seed, args.shots, args.family)
+    model = _load(folders, spec)
     samples = shared.evaluate(model, spec, questions, args.batch, not args.gen_length)
     row = rates_removed(summarise(spec, [one.result for one in samples]), samples)
     row |= _of_exam(args)
@@ -149,8 +149,12 @@ def _evaluate(
     return document, "\n".join(lines)
 
 
-def _check_unrecorded(spec: RunSpec) -> None:
-    """Raise ValueError naming `record` if a spec records, which would slow the timed prompts."""
+def _check_bare(spec: RunSpec) -> None:
+    """Raise ValueError naming a field that changes the problems, or records, which takes time."""
+    if spec.start is not None or spec.fixed or spec.messages or spec.images:
+        raise ValueError(
+            "specs: an exam takes no start, fixed tokens, messages or images; remove them"
+        )
     if spec.record != "off":
         raise ValueError(
             f"record: {spec.record} is not for an exam; leave it out, or use python -m engine "
@@ -177,13 +181,13 @@ def _compare(
         NamedSpec(one.name, replace(one.spec, device=own[one.spec.device])) for one in given_specs
     ]
     for one in specs:
-        _check_unrecorded(one.spec)
+        _check_bare(one.spec)
+    questions = exam_questions(args.problems, base.seed, args.shots, args.family)
+    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     pool, first = ModelPool(folders), specs[0].spec
     digest = pool.load_to_run(first).digest
-    long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     if long_prompts:
         _check_timed(pool, specs, long_prompts, args.timed_shots)
-    questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     load, work = partial(_load, folders), (args.batch, args.workers, not args.gen_length)
     if args.workers > 1:
         rows = list(comparison.compare(load, specs, questions, *work))

@@ -133,8 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    questions = corpus.exam_questions(args.problems, args.seed, args.shots, args.family)
     try:
+        questions = corpus.exam_questions(args.problems, args.seed, args.shots, args.family)
         row = evaluate_causal(args.folder, questions, args.generate)
     except (ValueError, OSError, RuntimeError) as error:
         raise failure(error, args) from None

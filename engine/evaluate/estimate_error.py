@@ -28,7 +28,7 @@ from engine.catalog import check_model, policies, unmaskers
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure
 from engine.core.events import StepEvent
-from engine.core.files import write_atomically
+from engine.core.files import check_writable, write_atomically
 from engine.core.tables import (
     RESULTS_README,
     check_section,
@@ -173,6 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if args.write_readme:
             check_section(RESULTS_README, SECTION)
+        if not args.models:
+            check_writable(MEASURED)
         models = BenchModels()
         text, document = _measure(models, args.models or MODELS)
         if not args.models:

@@ -24,7 +24,7 @@ from engine.batch.settings import with_fields
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.events import Event, Waiting
-from engine.core.files import ASSETS
+from engine.core.files import ASSETS, check_writable
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
@@ -184,9 +184,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def record_examples(session: Session, folder: Path) -> None:
-    """Record all runs and save them in a folder."""
-    save_traces(record_race(session), folder)
-    recorded = record_race(session, "probe")
+    """Record all runs, then save them in a folder, so that a failed one leaves all as they were."""
+    check_writable(folder / "any file")
+    race, recorded = record_race(session), record_race(session, "probe")
+    methods = record_runs(session, method_specs(session))
+    lessons = record_runs(session, lesson_specs(session))
+    save_traces(race, folder)
     save_traces({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
-    save_traces(record_runs(session, method_specs(session)), folder / "methods")
-    save_traces(record_runs(session, lesson_specs(session)), folder / "lessons")
+    save_traces(methods, folder / "methods")
+    save_traces(lessons, folder / "lessons")

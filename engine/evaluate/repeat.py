@@ -71,6 +71,20 @@ def model_folders(model: Path | None, specs: Iterable[RunSpec]) -> dict[str, Pat
     return folders | others
 
 
+def read_pictures(
+    session: Session, paths: Iterable[Path], specs: Iterable[RunSpec]
+) -> dict[str, Picture]:
+    """The pictures in files by name; ValueError naming `--image` if no spec has one of them."""
+    wanted = {name for spec in specs for name in spec.images}
+    found = {}
+    for path in paths:
+        picture = session.read_image(path.read_bytes())
+        if str(picture.ref) not in wanted:
+            raise ValueError(f"--image: {path} is no image of this card; leave it out")
+        found[str(picture.ref)] = picture
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `arguments` default to those of the process."""
     parser = command_parser("repeat", __doc__, alone=True)
@@ -88,8 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         specs = specs_of(card)
         make_out(args.out)
         session = Session(model_folders(args.model, specs.values()))
-        pictures = [session.read_image(path.read_bytes()) for path in args.image]
-        traces = repeat(session, specs, {str(one.ref): one for one in pictures})
+        traces = repeat(session, specs, read_pictures(session, args.image, specs.values()))
         found = differences(card, traces)
         _print_results(card, traces, found)
         if args.out:

@@ -30,7 +30,7 @@ from engine.cache.calibration.drift_profile import (
 from engine.catalog import derive_plan, make_policy, policies
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
-from engine.core.files import ASSETS, cache_path
+from engine.core.files import ASSETS, cache_path, check_writable
 from engine.estimate.shape_model import ShapeAdapter
 from engine.models.base import ModelInfo
 from engine.models.loading.memory_estimate import dtype_of
@@ -42,9 +42,11 @@ from engine.serve.model_pool import ModelPool
 def write_profiles(folder: Path, bases: Sequence[str] = ()) -> list[Path]:
     """Measure the head-0 query drifts of a checkpoint under each base; returns the files.
 
-    Without `bases` under all that the attention of the model allows.
+    Without `bases` under all that the attention of the model allows. OSError, before the drifts are
+    measured, if no file can be written there.
     """
     model = ModelPool({folder.name: folder}).load(RunSpec(model=folder.name))
+    check_writable(shipped_path(folder, "any", "q0"))
     measure = policy_context_of(model, folder.name).measure
     known, attention = policies(), model.adapter.info.attention
     paths = []

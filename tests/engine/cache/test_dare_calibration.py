@@ -184,6 +184,13 @@ def test_the_meter_counts_only_steps_in_which_rows_could_be_reused(model):
     assert profile.quantile(0, 0.5) < 1e-6 < profile.quantile(2, 0.5)
 
 
+def test_a_folder_that_takes_no_drifts_is_told_before_they_are_measured(folder, monkeypatch):
+    (folder / "calibration").write_text("not a folder")
+    monkeypatch.setattr(calibrate, "policy_context_of", lambda *given: pytest.fail("it began"))
+    with pytest.raises(SystemExit, match=r"^error: model: .*calibration cannot be used"):
+        calibrate.main(["--model", str(folder)])
+
+
 def test_shipped_drifts_are_measured_once_and_found(folder, monkeypatch):
     monkeypatch.setattr(drift_meter, "PROBLEMS", 1)
     paths = calibrate.write_profiles(folder, ["none", "dual"])

@@ -35,6 +35,12 @@ def test_running_out_of_memory_ends_the_causal_exam_in_one_line(monkeypatch):
         engine_main(["causal-exam", "--folder", "any", "--problems", "1"])
 
 
+def test_more_problems_than_a_family_has_end_the_causal_exam_in_one_line(monkeypatch):
+    monkeypatch.setattr("engine.tiny.corpus.MOST_IN_VAIN", 0)
+    with pytest.raises(SystemExit, match=r"^error: problems: .* ask for at most so many"):
+        engine_main(["causal-exam", "--folder", "any", "--problems", "500"])
+
+
 def test_a_folder_that_cannot_be_read_ends_the_causal_exam_in_one_line():
     with pytest.raises(SystemExit, match=r"^error: .*File name too long"):
         engine_main(["causal-exam", "--folder", "a" * 300, "--problems", "1"])

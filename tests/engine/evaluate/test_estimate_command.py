@@ -125,6 +125,13 @@ def test_the_command_compares_every_cache_that_a_model_takes(tmp_path, monkeypat
     assert all(row["flops"] == row["run_flops"] for row in rows if row["exact"])
 
 
+def test_a_file_of_figures_that_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate_error, "MEASURED", tmp_path)
+    monkeypatch.setattr(estimate_error, "BenchModels", lambda: pytest.fail("the work began"))
+    with pytest.raises(SystemExit, match=r"^error: .*Is a directory"):
+        estimate_error.main([])
+
+
 def test_all_models_are_known_before_any_is_measured(monkeypatch):
     monkeypatch.setattr(estimate_error, "compare", lambda *given: pytest.fail("measured"))
     with pytest.raises(SystemExit, match=r"^error: model: 'zzz' is unknown"):

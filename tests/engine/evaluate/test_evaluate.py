@@ -71,6 +71,27 @@ def test_an_exam_is_not_recorded(tmp_path):
             main(["--problems", "1", *flags])
 
 
+@pytest.mark.parametrize("field", [{"messages": [["user", "2 + 3"]]}, {"fixed": [[0, 9]]}])
+def test_an_exam_takes_no_row_that_changes_its_problems(field, tmp_path):
+    """With messages every problem would have the same prompt."""
+    path = tmp_path / "specs.json"
+    path.write_text(json.dumps([{"name": "a"}, {"name": "b"} | field]))
+    with pytest.raises(SystemExit, match=r"^error: specs: an exam takes no start, fixed tokens"):
+        main(["--problems", "1", "--specs", str(path)])
+
+
+@pytest.mark.parametrize("rows", [None, '[{"name": "a"}]'])
+def test_problems_that_there_are_not_are_told_before_a_model_is_loaded(rows, tmp_path, monkeypatch):
+    monkeypatch.setattr("engine.tiny.corpus.MOST_IN_VAIN", 0)
+    monkeypatch.setattr(ModelPool, "load_to_run", lambda *given: pytest.fail("it is loaded"))
+    flags = []
+    if rows:
+        (tmp_path / "specs.json").write_text(rows)
+        flags = ["--specs", str(tmp_path / "specs.json")]
+    with pytest.raises(SystemExit, match=r"^error: problems: .* ask for at most so many"):
+        main(["--problems", "500", *flags])
+
+
 def test_control_c_ends_a_command_without_a_traceback(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt

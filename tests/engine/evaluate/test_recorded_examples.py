@@ -64,6 +64,17 @@ def test_a_recording_that_fails_ends_with_its_error(error, monkeypatch):
         record_examples.main([])
 
 
+def test_a_recording_that_fails_leaves_all_earlier_ones(session, tmp_path, monkeypatch):
+    def failing(session, specs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(record_examples, "record_race", lambda *given: {"a": None})
+    monkeypatch.setattr(record_examples, "record_runs", failing)
+    monkeypatch.setattr(record_examples, "save_traces", lambda *given: pytest.fail("one is new"))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        record_examples.record_examples(session, tmp_path)
+
+
 @pytest.mark.parametrize("method", DOCUMENTED)
 def test_every_documented_method_has_its_recorded_run(shipped, method):
     name = PLAIN if method in BASE else method

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
+from PIL import Image
 
 from engine.config.spec import RunSpec
 from engine.evaluate import repeat
@@ -50,6 +51,14 @@ def test_the_result_is_printed_if_the_traces_cannot_be_written(card, tmp_path, m
     with pytest.raises(SystemExit, match=r"^error: .*No space left on device"):
         repeat.main([card, "--model", folder, "--out", str(tmp_path / "out")])
     assert "lane a: another checkpoint than the card's" in capsys.readouterr().out
+
+
+def test_an_image_that_no_lane_of_the_card_has_is_named(card, tmp_path, monkeypatch):
+    monkeypatch.setattr(repeat, "repeat", lambda *_: pytest.fail("the race was run"))
+    Image.new("RGB", (8, 8)).save(tmp_path / "other.png")
+    folder = str(ROOT / "assets" / "models" / "tiny-llada")
+    with pytest.raises(SystemExit, match=r"^error: --image: .*other.png is no image of this card"):
+        repeat.main([card, "--model", folder, "--image", str(tmp_path / "other.png")])
 
 
 def test_embedded_models_keep_their_folders(tmp_path):
