@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.core.files import write_atomically
+from engine.core.files import read_json, write_atomically
 from engine.core.tables import markdown_table, percent, percentage
 from engine.models.loading.checkpoint import Checkpoint
-from engine.models.loading.exam_file import write_exam
+from engine.models.loading.exam_file import EXAM, write_exam
 from engine.tiny import corpus
 from engine.tiny.export import (
     FIRST_FAMILY,
@@ -82,7 +82,8 @@ def write(folder: Path, exams: list[Path]) -> None:
 
     That is the output of `evaluate --json` or `causal-exam --json`, or the `results.json` of
     `tables`, of which the tables of this model are shown. Raises ValueError for another file, for
-    a folder that `train export` did not write, and for a README.md that is no card.
+    a folder that `train export` did not write, for a README.md that is no card, and without `exams`
+    for a folder that has the rows of some.
     """
     family, phases = read_family(folder), read_history(folder)
     if not phases:
@@ -91,6 +92,9 @@ def write(folder: Path, exams: list[Path]) -> None:
     title, path = f"# {name}", folder / "README.md"
     if path.exists() and not path.read_bytes().startswith(title.encode() + b"\n"):
         raise ValueError(f"folder: {path} is no card of {name}; move it away")
+    kept = folder / EXAM
+    if not exams and kept.exists() and read_json(kept, "exams") != {"rows": []}:
+        raise ValueError(f"exams: {kept} would lose its rows; name their files, or delete it")
     rows = exam_rows(exams, folder, name)
     tokens = sum(phase["tokens"] for phase in phases)
     cpu, gpu = training_minutes(phases)

@@ -140,11 +140,10 @@ def run(args: argparse.Namespace) -> None:
         torch.set_num_threads(1)
         keep_freed_memory()
     state = initial_state(args.out, args.init, args.seed, args.vocabulary)
-    log = args.out / LOG
+    phase, log = phase_of(args, state), args.out / LOG
     if log.exists() and "logged" in state:
         # The steps after the saved one are trained again.
         os.truncate(log, min(state["logged"], log.stat().st_size))
-    phase = phase_of(args, state)
     recipe, vocabulary = Recipe(**phase["recipe"]), vocabulary_of(state["phases"])
     model = Network(NetworkShape(vocab=tokenizer.ROWS[vocabulary])).to(args.device)
     model.load_state_dict(state["model"])

@@ -135,6 +135,20 @@ def test_a_card_does_not_replace_what_it_did_not_write(tmp_path):
     assert readme.read_text("utf-8").startswith("# tiny-llada\n")
 
 
+def test_a_card_without_an_exam_drops_no_rows_of_one(tmp_path):
+    copy_model(tmp_path)
+    own = copy_weights(tmp_path)
+    exams = evaluated(tmp_path, "model", checkpoint=own)
+    main(["card", "--folder", str(tmp_path), "--exams", exams])
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(SystemExit, match=r"^error: exams: .*exam.json would lose its rows; name"):
+        main(["card", "--folder", str(tmp_path)])
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "exam.json").unlink()
+    main(["card", "--folder", str(tmp_path)])
+    assert "Not evaluated yet." in (tmp_path / "README.md").read_text("utf-8")
+
+
 def test_a_card_needs_the_history_that_an_export_writes(tmp_path):
     copy_model(tmp_path)
     (tmp_path / "training.json").unlink()
