@@ -379,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # All errors before hours of work.
         commit, tables = clean_commit(), read_settings(RESULTS / "settings.json")
         saved = _saved(folder, args.seed, tables) if args.accuracy else {}
-        make_out(folder)
+        make_out(args.out)
         if _is_published(folder):  # in the current folder
             check_section(RESULTS_README, "tables")
             check_section(README, "measured")

@@ -272,9 +272,7 @@ def _weighted(text: str) -> tuple[str, float]:
 def _parser() -> argparse.ArgumentParser:
     top = command_parser("train", __doc__)
     commands = top.add_subparsers(dest="command", required=True)
-    one = commands.add_parser(
-        "run", help="train one phase, or continue an interrupted one", alone=True
-    )
+    one = commands.add_parser("run", help="train one phase, or continue one", alone=True)
     one.add_argument("--kind", choices=("causal", "masked"), default="masked", help="of network")
     one.add_argument(
         "--vocabulary", choices=tuple(tokenizer.ROWS), default="words", help="of the tokenizer"
