@@ -109,9 +109,6 @@ class ViewService:
         shared = handlers.live_runs.is_shared(who, record.run_id)
         if shared or handlers.store.is_pinned(record):  # others read its recording
             record = record.copy()
-            handlers.store.put(record)
-            handlers.live_runs.show(who, record.run_id)
-            yield [messages.whole(record, handlers.form.catalog.title), *buttons("recording")]
         yield from self._record(record, specs, who)
 
     def record_short_run(self, request: gr.Request) -> Iterator[list[Any]]:
@@ -161,7 +158,10 @@ class ViewService:
     def _updates(
         self, record: RaceRecord, specs: dict[str, RunSpec], who: str, control: Control
     ) -> Iterator[list[Any]]:
-        before = record.state
+        before, handlers = record.state, self._handlers
+        if handlers.store.get(record.run_id) is None:  # a copy, which the page does not show yet
+            handlers.store.put(record)
+            yield [messages.whole(record, handlers.form.catalog.title), *buttons("recording")]
         yield [progress_message(record, "recording"), *buttons("recording")]
         try:
             yield from self._stream(record, specs, control, who)

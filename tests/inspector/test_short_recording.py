@@ -148,6 +148,18 @@ def test_a_recording_that_is_impossible_stops_no_run_and_leaves_no_copy(
     assert (live.state, len(handlers.store)) == ("running", 0)
 
 
+def test_a_recording_that_is_refused_leaves_no_copy(handlers, traces, request_of, monkeypatch):
+    shared = RaceRecord(state="example", traces=traces)
+    handlers.store.pin(shared)
+    monkeypatch.setattr(run_store, "visitor_address", lambda: "me")
+    monkeypatch.setattr(run_store, "SLOTS_OF_AN_ADDRESS", 0)
+    event = SimpleNamespace(run=shared.run_id, level="layers")
+    ((said, *_),) = ViewService(handlers).record(event, request_of())
+    assert json.loads(said)["message"].startswith("queue: too many runs")
+    assert len(handlers.store) == 0
+    assert handlers.live_runs.last("visitor") is None
+
+
 def test_only_a_race_that_all_visitors_share_is_copied_for_a_recording(
     handlers, traces, request_of
 ):
