@@ -257,7 +257,7 @@ def keep_uploads_apart(environment: MutableMapping[str, str]) -> None:
 def zero_decorator() -> Any:
     """The decorator spaces.GPU; the package exists on Spaces with a shared GPU."""
     if find_spec("spaces") is None:
-        raise RuntimeError("SPACES_ZERO_GPU is set but the package spaces is missing; install it")
+        raise ValueError("SPACES_ZERO_GPU is set but the package spaces is missing; install it")
     import spaces
 
     return spaces.GPU
