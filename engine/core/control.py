@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 LIFETIME_S = 6 * 3_600  # after which a run or a task that nobody used is dropped
 MAX_PAUSE = 1_800.0  # seconds after which a paused run is stopped
@@ -74,8 +75,14 @@ class Control:
 
 @contextmanager
 def stopped_by_interrupt(control: Control) -> Iterator[None]:
-    """Control-C stops the run that is under way instead of ending the process."""
-    before = signal.signal(signal.SIGINT, lambda number, frame: control.stop())
+    """The first Control-C stops the run that is under way; a second one ends the process."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        control.stop()
+
+    signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:

@@ -1,9 +1,12 @@
 """Control: pause, step, resume and stop, as a run sees them."""
 
+import signal
 import threading
 import time
 
-from engine.core.control import Control
+import pytest
+
+from engine.core.control import Control, stopped_by_interrupt
 
 
 def test_a_fresh_control_lets_every_step_pass():
@@ -66,3 +69,15 @@ def test_steps_that_are_left_when_a_run_is_resumed_do_not_outlast_the_next_pause
     assert control.take_turn()
     control.pause()
     assert not control.take_turn()
+
+
+def test_a_second_interrupt_ends_the_process_as_usual():
+    before, control = signal.signal(signal.SIGINT, signal.default_int_handler), Control()
+    try:
+        with stopped_by_interrupt(control):
+            signal.raise_signal(signal.SIGINT)
+            assert control.state == "stopped"
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
