@@ -16,6 +16,7 @@ from torch import Tensor
 
 from engine.core.files import read_json, write_atomically
 from engine.models.llada import LLADA
+from engine.models.loading.exam_file import EXAM
 from engine.models.loading.layout import LLAMA, Layout
 from engine.tiny import tokenizer
 from engine.tiny.network import NetworkShape
@@ -251,6 +252,7 @@ def write_checkpoint(
     """Write tokenizer, bfloat16 weights, the history of the training and, at last, the config.
 
     A folder without a config is no checkpoint, so an interrupted first export is not taken for one.
+    An exam in the folder is of other weights, and is removed.
     `words` is the tokenizer of the training, as `save_vocabulary` keeps it. Raises ValueError if
     the network was not trained for the family, OSError if a file cannot be written.
     """
@@ -260,6 +262,7 @@ def write_checkpoint(
         name: tensor.to(torch.bfloat16).contiguous()
         for name, tensor in checkpoint_tensors(weights, shape, family).items()
     }
+    (folder / EXAM).unlink(missing_ok=True)
     write_atomically(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
     for file, content in ((HISTORY, phases), ("config.json", config)):
         write_atomically(folder / file, (json.dumps(content, indent=2) + "\n").encode())

@@ -159,6 +159,12 @@ def test_an_export_that_is_interrupted_leaves_no_checkpoint(trained, tmp_path, m
     assert not (tmp_path / "config.json").exists()
 
 
+def test_an_export_leaves_no_exam_of_earlier_weights(trained, tmp_path):
+    (tmp_path / "exam.json").write_text('{"rows": []}')
+    train("export", "--run", str(trained), "--folder", str(tmp_path), "--family", "llada")
+    assert not (tmp_path / "exam.json").exists()
+
+
 def test_a_network_is_exported_in_the_layouts_it_was_trained_for(
     trained, shifted, trained_blocks, tmp_path
 ):
