@@ -91,8 +91,8 @@ def _load(path: Path) -> Any:
 def phase_of(args: Namespace, state: dict[str, Any]) -> dict[str, Any]:
     """The phase to train: the unfinished last one, or a new one from the options.
 
-    Raises ValueError naming an option that makes no phase, or that an unfinished phase has another
-    value of.
+    Raises ValueError naming an option that makes no phase, or those of which an unfinished phase
+    has other values.
     """
     phases = state["phases"]
     if phases and phases[-1]["step"] < phases[-1]["steps"] and state["optimizers"]:
@@ -111,18 +111,22 @@ def phase_of(args: Namespace, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_options(args: Namespace, phase: dict[str, Any], before: int) -> None:
-    """Raise ValueError naming an option of which a phase, after `before` ones, has another value.
+    """Raise ValueError naming the options of which a phase, after `before` ones, has other values.
 
     Options of the device, the number format and saving may change within a phase.
     """
     kept = asdict(Recipe(**phase["recipe"])) | {name: phase[name] for name in OF_PHASE}
     kept["seed"] -= PHASE_SEED * before
-    for name, value in kept.items():
-        if _typed(value) != _typed(getattr(args, name)):
-            raise ValueError(
-                f"--{name.replace('_', '-')}: the unfinished phase has {_typed(value)}; give that, "
-                "or add --stop-phase to begin a new one"
-            )
+    other = [
+        f"--{name.replace('_', '-')} {_typed(value)}"
+        for name, value in kept.items()
+        if _typed(value) != _typed(getattr(args, name))
+    ]
+    if other:
+        raise ValueError(
+            f"the unfinished phase has {' '.join(other)}; give these options, or add --stop-phase "
+            "to begin a new one"
+        )
 
 
 def _typed(value: Any, between: str = " ") -> str:

@@ -53,14 +53,14 @@ def test_an_interrupted_phase_goes_on_with_its_options(interrupted):
 
 @pytest.mark.parametrize(
     ("words", "kept"),
-    [("--lr 1e-4", "0.001"), ("--seed 4", "3"), ("--steps 50", "1000"), ("--tokens 300", "4000"),
-     ("--families balance", "balance:2.0 lookup:1.0"), ("--sizes 0.5 1", "1.0 1.0")],
+    [("--lr 1e-4", "--lr 0.001"), ("--seed 4 --steps 50", "--steps 1000 --seed 3"),
+     ("--tokens 300", "--tokens 4000"), ("--sizes 0.5 1", "--sizes 1.0 1.0"),
+     ("--families balance", "--families balance:2.0 lookup:1.0")],
 )  # fmt: skip
 def test_an_interrupted_phase_refuses_other_options(words, kept, interrupted):
-    flag, *values = words.split()
-    with pytest.raises(ValueError, match=rf"^{flag}: the unfinished phase has {kept}; give that"):
-        phase_of(options(*PHASE, flag, *values), interrupted)
-    new = phase_of(options(*PHASE, flag, *values, "--stop-phase"), interrupted)
+    with pytest.raises(ValueError, match=rf"^the unfinished phase has {kept}; give these"):
+        phase_of(options(*PHASE, *words.split()), interrupted)
+    new = phase_of(options(*PHASE, *words.split(), "--stop-phase"), interrupted)
     assert new is interrupted["phases"][2]
     assert interrupted["phases"][1]["steps"] == 5
 
