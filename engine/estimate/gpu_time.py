@@ -19,6 +19,7 @@ EFFICIENCY = 0.4  # assumed share of the published bandwidth and FLOPs that eage
 LAUNCH_SECONDS = 3e-4  # of the host for each layer, the lower bound of a layer's time
 RECORDING_FACTOR = 1.5  # time of a step that records drifts, relative to one that does not
 UPLOAD_BANDWIDTH, WORKER_SECONDS = 4e9, 3.0  # bytes a second to a new worker's GPU; its start
+CALIBRATION_ROWS = 192  # of a problem that drifts are measured on, with its answer, at most
 RESERVE = 1.15  # of a run on a shared GPU, whose worker is ended with the requested seconds
 
 
@@ -77,15 +78,15 @@ def run_seconds(
 
     A probed step adds an exact forward and the logit lens of both passes. `warm_up` are the untimed
     steps before the run, more than by default if its forwards are captured. Forwards that measure
-    drifts before it are assumed to take as many rows.
+    drifts before it are of other, short problems.
     """
     rows = (plan["prompt_tokens"] or 0) + spec.gen_length + plan["suffix_tokens"]
-    unguided = forward_seconds(gpu, info, dtype_of(spec), rows)
-    one = unguided * (2 if spec.cfg_scale else 1)
+    one = forward_seconds(gpu, info, dtype_of(spec), rows) * (2 if spec.cfg_scale else 1)
     untimed = min(warm_up, plan["max_forwards"])
     forwards = plan["max_forwards"] + untimed + plan["probe_forwards"]
     found = one * forwards * (RECORDING_FACTOR if spec.record in ("layers", "probe") else 1.0)
-    found += plan["calibration_forwards"] * unguided
+    calibrating = forward_seconds(gpu, info, dtype_of(spec), CALIBRATION_ROWS)
+    found += plan["calibration_forwards"] * calibrating
     return found + plan["probe_forwards"] * lens_seconds(gpu, info, dtype_of(spec), spec.gen_length)
 
 

@@ -7,6 +7,7 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.estimate.gpu_time import (
+    CALIBRATION_ROWS,
     EFFICIENCY,
     GPUS,
     UPLOAD_BANDWIDTH,
@@ -78,10 +79,11 @@ def test_the_rows_of_a_suffix_take_time_as_those_of_the_answer():
     )
 
 
-def test_forwards_that_measure_drifts_take_time_and_are_not_guided():
+def test_forwards_that_measure_drifts_take_time_are_not_guided_and_have_few_rows():
+    """A long prompt does not make them longer."""
     spec = RunSpec(gen_length=128, steps=128, dtype="bfloat16", cfg_scale=1.0)
-    plan = PLAN | {"max_forwards": 128}
-    more = 512 * forward_seconds(GPU, LLADA, torch.bfloat16, 228)
+    plan = PLAN | {"max_forwards": 128, "prompt_tokens": 2000}
+    more = 512 * forward_seconds(GPU, LLADA, torch.bfloat16, CALIBRATION_ROWS)
     expected = run_seconds(GPU, spec, LLADA, plan) + more
     assert run_seconds(GPU, spec, LLADA, plan | {"calibration_forwards": 512}) == pytest.approx(
         expected
