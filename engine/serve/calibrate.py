@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from engine.cache.base import CachePolicy, PolicyContext
+from engine.cache.base import PolicyContext
 from engine.cache.calibration.drift_profile import (
     BINS,
     DriftProfile,
@@ -27,13 +29,12 @@ from engine.cache.calibration.drift_profile import (
     save,
     shipped_path,
 )
-from engine.catalog import derive_plan, make_policy, policies
+from engine.catalog import make_policy, policies
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
 from engine.core.files import ASSETS, cache_path, check_writable
 from engine.estimate.shape_model import ShapeAdapter
 from engine.models.base import ModelInfo
-from engine.models.loading.memory_estimate import dtype_of
 from engine.serve import drift_meter
 from engine.serve.loaded_model import policy_context_of
 from engine.serve.model_pool import ModelPool
@@ -74,16 +75,28 @@ def calibration_forwards(models: ModelPool, spec: RunSpec, info: ModelInfo) -> i
         counts = np.ones((info.layers, BINS), np.int64)
         return DriftProfile(base, quantity, counts, counts.sum(1, dtype=np.float64))
 
-    policy = make_policy(spec)
-    if type(policy).prepare is not CachePolicy.prepare:  # on a model without weights
-        policy.prepare(PolicyContext(ShapeAdapter(info, dtype_of(spec)), "", None, note))
-    found = 0
+    policy, found = make_policy(spec), 0
+    with suppress(RuntimeError):  # of a policy that reads weights: its drifts are not known
+        policy.prepare(PolicyContext(_shapes(info), "", None, note))
     for base, quantity in needed:
         paths = [cache_path(digest, file_name(base, quantity))] if digest else []
         paths += [] if folder is None else [shipped_path(folder, base, quantity)]
         if not any(_is_of(digest, path, info.layers) for path in paths):
-            found += _most_forwards(base, info)
+            found += drift_meter.PROBLEMS * drift_meter.calibration(base, info)[1]
     return found
+
+
+class _Shapes(ShapeAdapter):
+    """A ShapeAdapter from whose value weights, a single zero, all is derived at once."""
+
+    def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
+        """[1, 1], on the host."""
+        return torch.zeros(1, 1), None
+
+
+@lru_cache(maxsize=4)
+def _shapes(info: ModelInfo) -> ShapeAdapter:
+    return _Shapes(info, torch.float32)
 
 
 def _is_of(digest: str, path: Path, layers: int) -> bool:
@@ -91,14 +104,6 @@ def _is_of(digest: str, path: Path, layers: int) -> bool:
     with suppress(ValueError):
         return digest in ("", load(path, layers).checkpoint)
     return False
-
-
-def _most_forwards(base: str, info: ModelInfo) -> int:
-    """The most forwards of `measure_drifts` under a cache."""
-    block = info.block_size or RunSpec().block_length
-    length = -(-drift_meter.ANSWER // block) * block
-    spec = RunSpec(gen_length=length, block_length=block, steps=length, cache=base)
-    return drift_meter.PROBLEMS * derive_plan(spec, info)[0].max_forwards
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from engine.cache.base import CachePolicy, LayerPlan, LayerProbe, RunInfo, StepPlan, StepView
 from engine.cache.calibration.drift_profile import BINS, DriftProfile, histogram
 from engine.cache.store import Site
+from engine.catalog import derive_plan
 from engine.config.spec import RunSpec
 from engine.core.progress import Progress
 from engine.generate.job import Job
 from engine.generate.loop import Denoiser, denoise
+from engine.models.base import ModelInfo
 from engine.models.ops import drift
 from engine.tiny import corpus
 from engine.tiny.family import TRAINING
@@ -70,21 +72,24 @@ def measure_drifts(
     model: str,
     base: str,
     quantity: str,
-    block_size: int = 0,
+    info: ModelInfo,
 ) -> Generator[Progress, None, DriftProfile]:
     """Decode training problems of the corpus with the cache `base` and collect the drifts.
 
-    Yields the forwards done, of those that the problems take unless a text ends early.
-    `make_job` makes a job of a spec and a policy stacked on the spec's cache; `quantity` is `q0`
-    or `v`; `block_size` is that of a model with block-causal attention, or 0.
+    Yields the forwards done, of the most that the problems take. `make_job` makes a job of a spec
+    and a policy stacked on the spec's cache; `quantity` is `q0` or `v`; `info` is the model's.
     """
-    meter, block = DriftMeter(quantity), block_size or RunSpec().block_length
-    length = -(-ANSWER // block) * block
+    meter, (spec, most) = DriftMeter(quantity), calibration(base, info)
     for index, problem in enumerate(corpus.draw(SEED, PROBLEMS, TRAINING, FAMILY)):
-        spec = RunSpec(
-            model=model, prompt=problem.question, gen_length=length, block_length=block,
-            steps=length, cache=base,
-        )  # fmt: skip
-        for event in denoise(Denoiser(make_job(spec, meter))):
-            yield Progress(index * length + event.step + 1, PROBLEMS * length, "forwards")
+        own = replace(spec, model=model, prompt=problem.question)
+        for event in denoise(Denoiser(make_job(own, meter))):
+            yield Progress(index * most + event.step + 1, PROBLEMS * most, "forwards")
     return DriftProfile(base, quantity, np.stack(meter.counts), np.array(meter.totals))
+
+
+def calibration(base: str, info: ModelInfo) -> tuple[RunSpec, int]:
+    """The spec of a problem on which drifts are measured, without it, and its most forwards."""
+    block = info.block_size or RunSpec().block_length
+    length = -(-ANSWER // block) * block
+    spec = RunSpec(gen_length=length, block_length=block, steps=length, cache=base)
+    return spec, derive_plan(spec, info)[0].max_forwards

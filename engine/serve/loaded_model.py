@@ -223,6 +223,5 @@ def _measure(
         job = make_job(model, asked, [prompt_ids(asked, model.tokenizer)])
         return replace(job, make_policy=lambda: Stack(make_policy(calibration), meter))
 
-    block_size = model.adapter.info.block_size
-    measured = yield from measure_drifts(make, name, base, quantity, block_size)
+    measured = yield from measure_drifts(make, name, base, quantity, model.adapter.info)
     model.profiles[base, quantity] = measured

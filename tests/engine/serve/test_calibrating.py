@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from engine.cache.calibration.drift_profile import BINS, DriftProfile, save, shipped_path
+from engine.catalog import policies
 from engine.config.spec import RunSpec
 from engine.core.control import Control
 from engine.core.events import RunFinished, RunStarted, Waiting
 from engine.core.files import ASSETS
 from engine.core.progress import run_to_end
 from engine.estimate.gpu_time import GPUS, LAUNCH_SECONDS, RESERVE
+from engine.estimate.shape_model import ShapeAdapter
 from engine.models.loading.families import embedded_models
 from engine.serve import drift_meter
 from engine.serve.calibrate import calibration_forwards
@@ -112,8 +114,21 @@ def test_no_more_forwards_are_measured_than_planned(checkpoint, model, cache, bl
     spec = replace(SPEC, model=model, cache=cache, block_length=block)
     loaded = pool.load(spec)
     most = calibration_forwards(pool, spec, loaded.adapter.info)
-    measured = sum(1 for _ in measure_needed_drifts(loaded, spec))
-    assert 0 < measured <= most
+    progress = list(measure_needed_drifts(loaded, spec))
+    assert {one.total for one in progress} == {most}
+    done = [one.done for one in progress]
+    assert 0 < len(done) <= most
+    assert done == sorted(set(done))
+    assert done[-1] <= most
+
+
+def test_a_plan_derives_nothing_from_weights(session, monkeypatch):
+    """It would take as long as the run's own preparation, or fail for want of values."""
+    monkeypatch.setattr(ShapeAdapter, "value_weight", lambda *given: pytest.fail("it was read"))
+    assert planned(session, cache="spa_cache") == 0
+    read = lambda policy, context: context.adapter.norm.weight.sum().item()  # noqa: E731
+    monkeypatch.setattr(policies()["dual"], "prepare", read)
+    assert planned(session, cache="dual") == 0
 
 
 def test_the_seconds_of_a_shared_gpu_contain_the_measurement(session):
