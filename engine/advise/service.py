@@ -17,6 +17,7 @@ from engine.advise.search_space import ALL, named_caches, searchable
 from engine.batch.journal import Journal
 from engine.batch.outcome import FAILED
 from engine.batch.prompts import MAX_PROMPTS, Prompt, prompts_of
+from engine.batch.settings import check_bare
 from engine.batch.tasks import Task, TaskStore
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.control import Control
@@ -25,7 +26,6 @@ from engine.models.base import ModelInfo
 
 KEPT_SEARCHES = 64
 EXPECTED = {float: "a number", int: "a whole number", bool: "true or false"}
-LEFT_OUT = ("start", "fixed", "messages")  # of a spec
 
 
 class Runs(Protocol):
@@ -217,10 +217,7 @@ class SearchService:
         """
         if not isinstance(cache, str) or not cache:
             raise ValueError(f"cache: choose from {', '.join((*searchable(), ALL))}")
-        if any(getattr(base, name) for name in LEFT_OUT):
-            raise ValueError("spec: a search takes no start, fixed tokens or messages; remove them")
-        if base.images:
-            raise ValueError("images: a search takes none; remove the image from the settings")
+        check_bare(base, "spec", "a search")
         info = self._session.model_info(base.model)
         caches = named_caches(cache, info)
         prompts = prompts_of(source)

@@ -81,11 +81,19 @@ def batch_settings(specs: Sequence[NamedSpec]) -> list[NamedSpec]:
 
 def _bare(spec: RunSpec) -> RunSpec:
     """A spec without what a batch does by itself; ValueError for what it cannot do."""
-    if spec.start is not None or spec.fixed or spec.messages:
-        raise ValueError("settings: a batch takes no start, fixed tokens or messages; remove them")
-    if spec.images:
-        raise ValueError("images: a batch takes none; remove the image from the settings")
+    check_bare(spec, "settings", "a batch")
     return replace(spec, prompt="", record="off")
+
+
+def check_bare(spec: RunSpec, field: str, who: str) -> None:
+    """Raise ValueError naming `field` or `images` if a spec has messages, images or tokens.
+
+    `who` takes none, since it has the prompts itself; its name is for the message.
+    """
+    if spec.start is not None or spec.fixed or spec.messages:
+        raise ValueError(f"{field}: {who} takes no start, fixed tokens or messages; remove them")
+    if spec.images:
+        raise ValueError(f"images: {who} takes none; remove the image from the settings")
 
 
 def _with_rules(specs: Sequence[NamedSpec]) -> list[NamedSpec]:

@@ -44,7 +44,7 @@ import torch
 
 from engine import catalog
 from engine.batch.flags import add_spec_flags, spec_from_flags
-from engine.batch.settings import NamedSpec, check_rules, read_specs
+from engine.batch.settings import NamedSpec, check_bare, check_rules, read_specs
 from engine.config.spec import RunSpec
 from engine.core.command_line import (
     command_parser,
@@ -133,7 +133,7 @@ def _evaluate(
     shared: SharedExam,
 ) -> tuple[dict[str, Any], str]:
     (spec,) = catalog.with_end_of_text_rules([spec_from_flags(args)])
-    _check_bare(spec)
+    _check_exam(spec)
     spec = replace(spec, device=processes.device(spec.device))
     questions = exam_questions(args.problems, spec.seed, args.shots, args.family)
     model = _load(folders, spec)
@@ -149,12 +149,9 @@ def _evaluate(
     return document, "\n".join(lines)
 
 
-def _check_bare(spec: RunSpec) -> None:
+def _check_exam(spec: RunSpec) -> None:
     """Raise ValueError naming a field that changes the problems, or records, which takes time."""
-    if spec.start is not None or spec.fixed or spec.messages or spec.images:
-        raise ValueError(
-            "specs: an exam takes no start, fixed tokens, messages or images; remove them"
-        )
+    check_bare(spec, "specs", "an exam")
     if spec.record != "off":
         raise ValueError(
             f"record: {spec.record} is not for an exam; leave it out, or use python -m engine "
@@ -181,7 +178,7 @@ def _compare(
         NamedSpec(one.name, replace(one.spec, device=own[one.spec.device])) for one in given_specs
     ]
     for one in specs:
-        _check_bare(one.spec)
+        _check_exam(one.spec)
     questions = exam_questions(args.problems, base.seed, args.shots, args.family)
     long_prompts = exam_questions(args.timed, base.seed, args.timed_shots, args.family)
     pool, first = ModelPool(folders), specs[0].spec
