@@ -87,7 +87,7 @@ def calibration_forwards(models: ModelPool, spec: RunSpec, info: ModelInfo) -> i
 
 
 class _Shapes(ShapeAdapter):
-    """A ShapeAdapter from whose value weights, a single zero, all is derived at once."""
+    """A ShapeAdapter whose value weights are a single zero: a policy's work on them is short."""
 
     def value_weight(self, layer: int) -> tuple[Tensor, Tensor | None]:
         """[1, 1], on the host."""
