@@ -123,9 +123,12 @@ def test_no_more_forwards_are_measured_than_planned(checkpoint, model, cache, bl
 
 
 def test_a_plan_derives_nothing_from_weights(session, monkeypatch):
-    """It would take as long as the run's own preparation, or fail for want of values."""
+    """The first product on the meta device takes up to a second."""
     monkeypatch.setattr(ShapeAdapter, "value_weight", lambda *given: pytest.fail("it was read"))
     assert planned(session, cache="spa_cache") == 0
+
+
+def test_a_policy_that_reads_weights_has_a_plan(session, monkeypatch):
     read = lambda policy, context: context.adapter.norm.weight.sum().item()  # noqa: E731
     monkeypatch.setattr(policies()["dual"], "prepare", read)
     assert planned(session, cache="dual") == 0
