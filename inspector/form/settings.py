@@ -29,7 +29,12 @@ STEPS_INFO = {
 }
 CAUSAL_MODELS = ("autoregressive.model", "guided.guider")  # knobs that name a causal model
 COPY_JS = "(...values) => [values]"  # the only output: a list of all values
-FILL_JS = "(given) => (given ?? []).map((one) => one?.[0])"  # undefined: the widget keeps its own
+# An output that is undefined keeps its value.
+FILL_JS = """
+(given, copy) => !given ? [] : [
+  ...given.map((one) => one?.[0]), copy.map((value, i) => (given[i] ? given[i][0] : value)),
+]
+"""
 LANE_NAMES = {"a": "Lane A, the baseline", "b": "Lane B, the challenger"}
 
 
@@ -79,12 +84,13 @@ class Form:
 
     @property
     def fill_listener(self) -> dict[str, Any]:
-        """The arguments of a listener that gives the widgets the values of `values_given`.
+        """The arguments of a listener that gives the widgets, and their copy, `values_given`.
 
         The page runs it by itself, after a listener with the output `values_given`.
         """
         return {
-            "fn": None, "inputs": self.values_given, "outputs": self.inputs, "js": FILL_JS,
+            "fn": None, "inputs": [self.values_given, self.values_copy],
+            "outputs": [*self.inputs, self.values_copy], "js": FILL_JS,
             "api_visibility": "private",
         }  # fmt: skip
 

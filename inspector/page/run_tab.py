@@ -81,6 +81,7 @@ def build_run(
         **static_files.BARE | {"js_on_load": static_files.script("plan", ("changed",))},
     )  # fmt: skip
     presets, drawn, example = _settings(form, handlers)
+    form.values_copy.value = [widget.value for widget in form.inputs]  # type: ignore[attr-defined]
     keys = _buttons()
     recorded = _recorded(files)
 
@@ -272,7 +273,7 @@ def _wire_settings(
     unread = messages.notice("failed", LINK_NOT_READ)
     restored.failure(None, None, race, js=f"() => {json.dumps(unread)}", **FLAG)
     for follow in (restored.then(**form.fill_listener).then, restored.failure):
-        _then_plan(follow(**form.copy_listener).then, planned)
+        _then_plan(follow, planned)
     for start in range(0, len(form.inputs), WATCHED):
         _on_change(form.inputs[start : start + WATCHED], {"fn": None, "js": CHANGED_JS} | FLAG)
     changed = plan.changed(**form.copy_listener)  # once for changes that come together: see plan.ts

@@ -78,12 +78,18 @@ def test_what_runs_the_settings_reads_them_just_after_they_were_copied(whole):
     (copy,) = (i for i, one in whole.blocks.items() if one.elem_id == "ds-values-copy")
     copies = [fn for fn in whole.fns.values() if [one._id for one in fn.outputs] == [copy]]
     readers = [fn for fn in whole.fns.values() if copy in [one._id for one in fn.inputs]]
-    runs = [fn for fn in readers if fn.fn is None or fn.fn.__name__ != "plan"]
+    fills = [fn for fn in readers if copy in [one._id for one in fn.outputs]]
+    runs = [fn for fn in readers if fn not in fills and getattr(fn.fn, "__name__", "") != "plan"]
     served = {fn.fn.__name__ for fn in runs if fn.fn is not None}
     assert served == {"run", "branch", "fit", "press", "keep"}
     for fn in runs:
         before = [one for one in copies if one._id < fn._id and one.targets == fn.targets]
         assert before or fn.trigger_after in [one._id for one in copies], fn.api_name
+
+
+def test_the_first_plan_is_that_of_the_default_race(demo, session, form):
+    (copy,) = (one for one in demo.blocks.values() if one.elem_id == "ds-values-copy")
+    assert copy.value == form.values(session.default_race())
 
 
 def test_a_run_card_runs_after_its_import(demo):

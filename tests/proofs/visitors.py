@@ -21,7 +21,8 @@ from tests.support.crash import BROKEN, SAID, write_broken
 from tests.support.races import WAYS, Failed, alone, form, races, texts, to_step
 from tests.support.web import Visitor, shown
 
-MAX_MOVED = 3  # positions by which a visitor may be served earlier or later
+JOIN_EVERY = 0.2  # seconds between two visitors: runs that come in one moment have no order
+MAX_MOVED = 1  # positions by which a visitor may be served earlier or later
 ATTEMPTS = 3  # at the start of a waiting run
 RELEASE_SECONDS = 1.0  # allowed until the lock is free, plus twice the time of a start
 
@@ -49,6 +50,7 @@ def at_once(app: App, count: int) -> dict[str, float]:
     began = time.monotonic()
     for visitor, race in zip(visitors, asked, strict=True):
         visitor.join("run", [race])
+        time.sleep(JOIN_EVERY)
     with ThreadPoolExecutor(count) as pool:
         results = list(pool.map(listen, visitors))
     took = time.monotonic() - began
