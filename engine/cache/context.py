@@ -11,6 +11,10 @@ from engine.cache.calibration.drift_profile import DriftProfile, load_or_measure
 from engine.models.base import ModelAdapter
 
 
+def _tell_nobody(done: int, total: int) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class PolicyContext:
     """The checkpoint that a policy is prepared from, and drifts measured on it.
@@ -19,6 +23,8 @@ class PolicyContext:
     `measure(base, quantity)` decodes calibration problems with the cache `base` and returns the
     drifts of each layer's rows in `q0` (queries of the first head) or `v`. `base` is the cache that
     the policy is stacked on. `kept` holds what policies derive from the checkpoint, for later runs.
+    `report(done, total)` is told the layers done of work that takes seconds. It may end the
+    preparation by an exception; the next one goes on from there.
     """
 
     adapter: ModelAdapter
@@ -27,6 +33,7 @@ class PolicyContext:
     measure: Callable[[str, str], DriftProfile]
     base: str = "none"
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
+    report: Callable[[int, int], None] = _tell_nobody
 
     def profile(self, quantity: str) -> DriftProfile:
         """The drifts under `base`: shipped with the checkpoint, cached, or measured now."""

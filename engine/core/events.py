@@ -33,10 +33,10 @@ class Waiting:
 
     `state` is `lock` (queued behind other runs), `gpu` (a shared GPU is requested), `fetching` (a
     model from the Hub), `loading` (a model from disk), `images` (they are encoded), `calibrating`
-    (the drifts that a cache needs are measured on the model), `warmup` or `paused`. Of what takes
-    long, `done` of `total` (0: not known yet) are done, in the `unit` bytes or forwards, for the
-    model `what`. At the lock, `ahead` runs come first and need at most about `seconds` (None:
-    unknown); at `gpu`, `seconds` is the time requested.
+    (what a cache needs to know of the model is measured or derived), `warmup` or `paused`. Of what
+    takes long, `done` of `total` (0: not known yet) are done, in the `unit` bytes, forwards or
+    layers, for the model `what`. At the lock, `ahead` runs come first and need at most about
+    `seconds` (None: unknown); at `gpu`, `seconds` is the time requested.
     """
 
     state: str

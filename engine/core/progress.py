@@ -18,11 +18,11 @@ MIN_INTERVAL = 0.2  # seconds between two Waiting events
 
 @dataclass(frozen=True)
 class Progress:
-    """Bytes or forwards done, and those in total (0 if not known yet)."""
+    """Bytes, forwards or layers done, and those in total (0 if not known yet)."""
 
     done: int
     total: int
-    unit: Literal["bytes", "forwards"] = "bytes"
+    unit: Literal["bytes", "forwards", "layers"] = "bytes"
 
 
 def run_to_end(steps: Generator[Any, None, T]) -> T:

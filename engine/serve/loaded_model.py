@@ -190,10 +190,14 @@ class _UnknownDriftsError(Exception):
     """A policy needs drifts (base cache, quantity) that were never measured on the model."""
 
 
-def measure_needed_drifts(model: LoadedModel, spec: RunSpec) -> Generator[Progress, None, int]:
-    """Measure the drifts that the policies of a spec need and no file has, with progress.
+class _UnfinishedError(Exception):
+    """A policy has not derived yet what it needs from all layers; with the Progress."""
 
-    Returns the number of profiles measured. Without this, `make_job` measures them when its policy
+
+def prepare_policies(model: LoadedModel, spec: RunSpec) -> Generator[Progress, None, int]:
+    """Measure and derive what the policies of a spec need and no file has, with progress.
+
+    Returns the number of drift profiles measured. Without this, `make_job` does it when its policy
     is prepared.
     """
 
@@ -202,13 +206,19 @@ def measure_needed_drifts(model: LoadedModel, spec: RunSpec) -> Generator[Progre
             raise _UnknownDriftsError(base, quantity)
         return model.profiles[base, quantity]
 
-    context, measured = replace(policy_context_of(model, spec.model), measure=known), 0
+    def report(done: int, total: int) -> None:
+        raise _UnfinishedError(Progress(done, total, "layers"))
+
+    context, measured = policy_context_of(model, spec.model), 0
+    context = replace(context, measure=known, report=report)
     while True:
         try:
             make_policy(spec).prepare(context)
         except _UnknownDriftsError as needed:
             yield from _measure(model, spec.model, *needed.args)
             measured += 1
+        except _UnfinishedError as unfinished:
+            yield unfinished.args[0]
         else:
             return measured
 

@@ -15,7 +15,7 @@ from engine.core.progress import with_progress
 from engine.generate.branch import BranchPoint
 from engine.serve.fair_queue import FairQueue, RunLock
 from engine.serve.lane import AnyLane, make_lane
-from engine.serve.loaded_model import LoadedModel, measure_needed_drifts
+from engine.serve.loaded_model import LoadedModel, prepare_policies
 from engine.serve.model_pool import ModelPool
 from engine.vision import run_images
 
@@ -96,10 +96,10 @@ def load_lanes(
         if images is None:
             return None
         if isinstance(model, LoadedModel):
-            measuring = with_progress(
-                measure_needed_drifts(model, spec), "calibrating", spec.model, control
+            preparing = with_progress(
+                prepare_policies(model, spec), "calibrating", spec.model, control
             )
-            if (yield from tagged(name, measuring)) is None:
+            if (yield from tagged(name, preparing)) is None:
                 return None
         lanes[name] = make_lane(model, spec, points[name], images)
         yield name, Waiting("warmup", what=spec.model)

@@ -81,7 +81,7 @@ def build_run(
         **static_files.BARE | {"js_on_load": static_files.script("plan", ("changed",))},
     )  # fmt: skip
     presets, drawn, example = _settings(form, handlers)
-    form.values_copy.value = [widget.value for widget in form.inputs]  # type: ignore[attr-defined]
+    form.values_copy.value = [widget.value for widget in form.inputs]
     keys = _buttons()
     recorded = _recorded(files)
 

@@ -8,6 +8,7 @@ with a bias b this holds if U_r^T b is added.
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from engine.cache.base import PolicyContext
 from engine.core.files import cache_path, write_atomically
 from engine.models.base import ModelAdapter
 
-KEPT = "singular proxies"
+KEPT, UNFINISHED = "singular proxies", "singular proxies of the first layers"
+LONG = 1.0  # seconds of a layer after which the layers so far are written and reported
 MOST_KEPT = 2  # ranks in memory: one of each lane of a race
 MOST_FILES = 4  # ranks in the user's cache
 
@@ -56,33 +58,44 @@ def compute_proxy(adapter: ModelAdapter, layer: int, rank: int) -> Proxy:
 def load_or_compute(context: PolicyContext, rank: int) -> tuple[Proxy, ...]:
     """The proxies of all layers: from an earlier run, from the user's cache, or computed.
 
-    Computed proxies are written to the user's cache if possible. A file that is damaged or has
-    other shapes counts as missing; without a digest no files are used. The proxies of the last
-    MOST_KEPT ranks stay in memory, the last MOST_FILES written ones in the user's cache.
+    Computed proxies are written to the user's cache if possible, those of a large model after each
+    layer. A file that is damaged or has other shapes counts as missing; without a digest no files
+    are used. The proxies of the last MOST_KEPT ranks stay in memory, the last MOST_FILES written
+    ones in the user's cache.
     """
-    adapter = context.adapter
     kept: dict[int, tuple[Proxy, ...]] = context.kept.setdefault(KEPT, {})
     if rank not in kept:
-        name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
-        kept[rank] = tuple(p.like(adapter.norm.weight) for p in _from_disk(context, rank, name))
+        like = context.adapter.norm.weight
+        kept[rank] = tuple(p.like(like) for p in _of_all_layers(context, rank))
     found = kept[rank] = kept.pop(rank)  # the last one is the last used
     for old in list(kept)[:-MOST_KEPT]:
         del kept[old]
     return found
 
 
-def _from_disk(context: PolicyContext, rank: int, name: str) -> list[Proxy]:
+def _of_all_layers(context: PolicyContext, rank: int) -> list[Proxy]:
+    adapter, layers = context.adapter, context.adapter.info.layers
+    name = f"singular-r{rank}-{str(adapter.dtype).removeprefix('torch.')}.safetensors"
     path = cache_path(context.digest, name) if context.digest else None
-    found = _load(path, context.adapter, rank) if path else None
-    if found is not None:
-        return found
-    layers = range(context.adapter.info.layers)
-    computed = [compute_proxy(context.adapter, layer, rank) for layer in layers]
-    if path:
-        with contextlib.suppress(OSError):
-            write_atomically(path, _packed(computed))
-            _drop_old_files(path.parent)
-    return computed
+    begun: dict[int, list[Proxy]] = context.kept.setdefault(UNFINISHED, {})
+    if rank not in begun:
+        begun[rank] = _load(path, adapter, rank) if path else []
+    found = begun[rank]
+    while len(found) < layers:
+        start = time.monotonic()
+        found.append(compute_proxy(adapter, len(found), rank))
+        long = time.monotonic() - start > LONG
+        if path and (long or len(found) == layers):
+            _write(path, found)
+        if long and len(found) < layers:
+            context.report(len(found), layers)
+    return begun.pop(rank)
+
+
+def _write(path: Path, proxies: list[Proxy]) -> None:
+    with contextlib.suppress(OSError):
+        write_atomically(path, _packed(proxies))
+        _drop_old_files(path.parent)
 
 
 def _drop_old_files(folder: Path) -> None:
@@ -97,16 +110,20 @@ def _packed(proxies: list[Proxy]) -> bytes:
     return safetensors.torch.save(tensors | ({"bias": torch.stack(biases)} if biases else {}))
 
 
-def _load(path: Path, adapter: ModelAdapter, rank: int) -> list[Proxy] | None:
+def _load(path: Path, adapter: ModelAdapter, rank: int) -> list[Proxy]:
+    """The proxies of a file: of the first layers, or of all."""
     try:
         data = safetensors.torch.load(path.read_bytes())
     except (OSError, SafetensorError):
-        return None
+        return []
     info = adapter.info
-    shapes: dict[str, tuple[int, ...]] = {"weight": (info.layers, rank, info.d_model)}
+    shapes: dict[str, tuple[int, ...]] = {"weight": (rank, info.d_model)}
     if info.qkv_bias:
-        shapes["bias"] = (info.layers, rank)
-    if {name: tuple(t.shape) for name, t in data.items()} != shapes:
-        return None
-    biases = data["bias"] if info.qkv_bias else [None] * info.layers
+        shapes["bias"] = (rank,)
+    if {name: tuple(t.shape[1:]) for name, t in data.items()} != shapes:
+        return []
+    layers = {len(t) for t in data.values()}
+    if len(layers) > 1 or max(layers) > info.layers:
+        return []
+    biases = data["bias"] if info.qkv_bias else [None] * max(layers)
     return [Proxy(w, b) for w, b in zip(data["weight"], biases, strict=True)]

@@ -1,5 +1,7 @@
 """Singular proxies: what they preserve of V, and where they are cached."""
 
+from dataclasses import replace
+
 import pytest
 import safetensors.torch
 import torch
@@ -85,7 +87,37 @@ def test_the_proxies_of_few_ranks_are_kept(fresh):
     assert names == [f"singular-r{rank}-float64.safetensors" for rank in (3, 4, 5, 6)]
 
 
-@pytest.mark.parametrize("damage", ["cut", "text", "shape", "name"])
+class EndedError(Exception):
+    """The work is ended after a layer."""
+
+
+def test_the_layers_of_a_large_model_are_reported_and_not_computed_twice(fresh, monkeypatch):
+    model, made, told = model_of("mha"), [], []
+    expected = singular_proxy.load_or_compute(context(model, digest="e" * 8), 2)
+    compute = singular_proxy.compute_proxy
+    monkeypatch.setattr(
+        singular_proxy, "compute_proxy", lambda *a: made.append(a[1]) or compute(*a)
+    )
+    monkeypatch.setattr(singular_proxy, "LONG", -1.0)
+
+    def report(done, total):
+        told.append((done, total))
+        raise EndedError
+
+    kept = {}
+    large = replace(context(model, kept=kept), report=report)
+    for _ in range(2):
+        with pytest.raises(EndedError):
+            singular_proxy.load_or_compute(large, 2)
+    of_another_process = replace(context(model), report=report)
+    assert equal(singular_proxy.load_or_compute(of_another_process, 2), expected)
+    assert equal(singular_proxy.load_or_compute(large, 2), expected)
+    assert told == [(1, 3), (2, 3)]
+    assert made == [0, 1, 2, 2]
+    assert not kept[singular_proxy.UNFINISHED]
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "shape", "long", "bias", "name"])
 def test_a_damaged_file_of_proxies_is_computed_again(damage, fresh):
     model = model_of("mha")
     expected = singular_proxy.load_or_compute(context(model), 2)
@@ -96,6 +128,8 @@ def test_a_damaged_file_of_proxies_is_computed_again(damage, fresh):
         "cut": whole[:-5],
         "text": b"no such thing",
         "shape": safetensors.torch.save({"weight": torch.zeros(3, 2, 31)}),
+        "long": safetensors.torch.save({"weight": torch.zeros(4, 2, 32)}),
+        "bias": safetensors.torch.save({"weight": torch.zeros(3, 2, 32), "bias": torch.zeros(2)}),
         "name": safetensors.torch.save({"other": torch.zeros(3, 2, 32)}),
     }
     path.write_bytes(contents[damage])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from engine.cache.calibration import singular_proxy
 from engine.cache.calibration.drift_profile import BINS, DriftProfile, save, shipped_path
 from engine.catalog import policies
 from engine.config.spec import RunSpec
@@ -17,7 +18,7 @@ from engine.estimate.shape_model import ShapeAdapter
 from engine.models.loading.families import embedded_models
 from engine.serve import drift_meter
 from engine.serve.calibrate import calibration_forwards
-from engine.serve.loaded_model import measure_needed_drifts, policy_context_of
+from engine.serve.loaded_model import policy_context_of, prepare_policies
 from engine.serve.model_pool import ModelPool
 from engine.serve.session import Session
 from tests.engine.serve.test_race import BASE
@@ -62,10 +63,23 @@ def test_a_stop_ends_the_measurement(session):
     assert "calibrating" in states(session.run(SPEC)), "nothing is kept of a part"
 
 
+def test_a_run_derives_proxies_layer_by_layer_and_a_stop_keeps_those_that_are_done(
+    session, monkeypatch
+):
+    monkeypatch.setattr(singular_proxy, "LONG", -1.0)
+    spec, control, waits = replace(SPEC, cache="spa_cache"), Control(), []
+    for event in session.run(spec, control):
+        if getattr(event, "state", "") == "calibrating":
+            waits.append((event.done, event.total, event.unit))
+            control.stop()
+    assert waits == [(1, 2, "layers")]
+    assert states(session.run(spec)) == ["warmup"]
+
+
 def test_the_drifts_are_those_that_a_job_measures(checkpoint):
     seen, own = (ModelPool({"micro": checkpoint}).load(SPEC) for _ in range(2))
-    assert run_to_end(measure_needed_drifts(seen, SPEC)) == 1
-    assert run_to_end(measure_needed_drifts(seen, SPEC)) == 0
+    assert run_to_end(prepare_policies(seen, SPEC)) == 1
+    assert run_to_end(prepare_policies(seen, SPEC)) == 0
     measured = policy_context_of(own, "micro").measure("dual", "q0")
     assert list(seen.profiles) == [("dual", "q0")]
     assert np.array_equal(seen.profiles["dual", "q0"].counts, measured.counts)
@@ -114,7 +128,7 @@ def test_no_more_forwards_are_measured_than_planned(checkpoint, model, cache, bl
     spec = replace(SPEC, model=model, cache=cache, block_length=block)
     loaded = pool.load(spec)
     most = calibration_forwards(pool, spec, loaded.adapter.info)
-    progress = list(measure_needed_drifts(loaded, spec))
+    progress = list(prepare_policies(loaded, spec))
     assert {one.total for one in progress} == {most}
     done = [one.done for one in progress]
     assert 0 < len(done) <= most

@@ -19,7 +19,7 @@ export const STATES: Record<string, string | undefined> = {
   fetching: "Downloading the model …",
   loading: "Loading the model …",
   images: "Encoding the image (not timed with the steps) …",
-  calibrating: "Measuring the drifts that the cache needs on this model (once, not timed) …",
+  calibrating: "Preparing the cache for this model (once, not timed) …",
   warmup: "Warming up (not timed) …",
   recording: "Recording: the same settings are run again, without timing; Stop ends it",
   paused: "Paused: Step takes one step, Resume continues",
