@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Panel } from "../src/inspect/panel.ts";
-import { candidates, type CandidateData } from "../src/inspect/views/candidates.ts";
+import { candidates } from "../src/inspect/views/candidates.ts";
 import { compare, numbersTable } from "../src/inspect/views/compare.ts";
 import { bytes, floats, frame, ints } from "./inspected.ts";
 import { laneStart, raceOf } from "./races.ts";
@@ -47,12 +47,11 @@ test("the numbers of the lanes have heads of columns and of rows", () => {
 });
 
 test("the tokens of a candidate have heads of columns", () => {
-  const data: CandidateData = {
+  const arrays = {
     position: ints([1], [3]),
     ids: ints([1, 1], [7]),
     probs: floats([1, 1], [0.5]),
     chosen: bytes([1], [0]),
-    pieces: {},
   };
   let shown: unknown[] = [];
   const box = { dataset: {}, replaceChildren: (...nodes: unknown[]) => (shown = nodes) };
@@ -63,7 +62,7 @@ test("the tokens of a candidate have heads of columns", () => {
     inspector: { value: { key: "", store: { busy: false } } },
     map: { value: () => null },
     block: { value: () => box },
-    part: { value: () => data },
+    slice: { value: () => ({ arrays, facts: { pieces: {} } }) },
   }) as Panel;
   candidates.draw(panel, undefined);
   assert.deepEqual(scopes(shown), ["col", "col", "col", "col"]);

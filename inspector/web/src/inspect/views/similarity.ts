@@ -244,7 +244,7 @@ function matrixOf({ data, steps, kind, layer, group }: Scene): MapWish {
 
 /** Draw the matrix, once its cells are there. */
 function drawMatrix(panel: Panel, scene: Scene): void {
-  const { steps, name, layer, now } = scene;
+  const { steps, name, layer, group, now } = scene;
   const figure = panel.figure("similarity-steps");
   figure.root.classList.add("ds-tall");
   const map = panel.map(matrixOf(scene));
