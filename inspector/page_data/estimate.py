@@ -31,8 +31,8 @@ def summary(found: Sequence[Mapping[str, Any]]) -> str:
     where = found[0]["device"]["title"]
     return (
         f"On {where} lane A would take {seconds(a['run_seconds'])} and lane B "
-        f"{seconds(b['run_seconds'])}: {a['run_seconds'] / b['run_seconds']:.2f} times as fast "
-        "(predicted, not measured)."
+        f"{seconds(b['run_seconds'])}: {three_digits(a['run_seconds'] / b['run_seconds'])} times "
+        "as fast (predicted, not measured)."
     )
 
 

@@ -13,7 +13,7 @@ TIMES = ((3600, "h"), (60, "min"), (1, "s"))
 
 def size(count: float) -> str:
     """A number of bytes, for example `16.0 GB`, with three significant digits."""
-    return in_unit(count, UNITS, _three) or f"{int(count)} bytes"
+    return in_unit(count, UNITS, _three) or counted(int(count), "byte")
 
 
 def counted(count: int, noun: str) -> str:

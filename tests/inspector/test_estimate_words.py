@@ -44,8 +44,10 @@ def test_a_single_forward_is_one():
 
 def test_the_summary_divides_the_times_and_says_that_they_are_predicted():
     text = estimate.summary(lanes())
-    assert "lane A would take 4.2 s and lane B 500 ms: 8.40 times as fast" in text
+    assert "lane A would take 4.2 s and lane B 500 ms: 8.4 times as fast" in text
     assert "predicted, not measured" in text
+    slow = BASE["time"] | {"run_seconds": 1000}
+    assert ": 0.0042 times as fast" in estimate.summary(lanes(time=slow))
 
 
 def test_an_assumption_of_one_lane_names_the_lane():

@@ -101,9 +101,9 @@ def test_the_api_tells_the_download(handlers, big, request_of, at_once):
 
 
 @pytest.mark.parametrize(("count", "words"), [
-    (0, "0 bytes"), (999, "999 bytes"), (1000, "1.00 kB"), (16_031_162_368, "16.0 GB"),
-    (999_999_999, "1.00 GB"), (99_940_000_000, "99.9 GB"), (99_960_000_000, "100 GB"),
-    (1.5e12, "1.50 TB"),
+    (0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (1000, "1.00 kB"),
+    (16_031_162_368, "16.0 GB"), (999_999_999, "1.00 GB"), (99_940_000_000, "99.9 GB"),
+    (99_960_000_000, "100 GB"), (1.5e12, "1.50 TB"),
 ])  # fmt: skip
 def test_sizes(count, words):
     assert size(count) == words
