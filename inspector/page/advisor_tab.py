@@ -76,8 +76,7 @@ def _asked(handlers: Handlers, limits: dict[str, Any]) -> list[Component]:
     methods = [(titles[name], name) for name in limits["caches"]]
     if limits["methods"] >= len(methods):
         methods.append(("All methods", "all"))
-    usual = handlers.form.catalog.default.b.cache
-    first = usual if usual in limits["caches"] else limits["caches"][0]
+    first = handlers.form.catalog.default.b.cache
     cache = gr.Dropdown(methods, value=first, label="Method", elem_id="ds-advice-cache")
     of = gr.Dropdown(
         [(USUAL, ""), *((KINDS[kind], kind) for kind in limits["kinds"])],
