@@ -1,8 +1,10 @@
 /** The logit lens while its data is on its way, or if it is missing. */
 import assert from "node:assert/strict";
 import test from "node:test";
+import type { HeatSpec } from "../src/figures/spec.ts";
 import type { Panel } from "../src/inspect/panel.ts";
 import { lens } from "../src/inspect/views/lens.ts";
+import { drawPass, type Scene } from "../src/inspect/views/lens_pass.ts";
 import { drawLensSides } from "../src/inspect/views/lens_sides.ts";
 import { frame, ints } from "./inspected.ts";
 
@@ -36,6 +38,7 @@ function without(missing: Part): { panel: Panel; keys: { hidden: boolean }; said
     figure: (name: string) => name + end,
     map: () => null,
     part: () => null,
+    partOrWords: () => "reading …",
     parts: (figures: string | string[], queries: Record<string, { part: Part }>) => {
       const [[name, { part }]] = Object.entries(queries);
       if (part !== missing) return { [name]: PARTS[part] };
@@ -78,4 +81,19 @@ test("every figure of a lane says that the layers of a probed step are not there
   const { panel, said } = without("layers");
   lens.draw(panel, PARTS.facts);
   assert.deepEqual([...said], ["lens-run", "lens-exact", "lens-difference", "lens-layers"]);
+});
+
+test("a token of a layer that is missing says why", () => {
+  const maps: HeatSpec[] = [];
+  const panel = Object.assign(without("ids").panel, {
+    map: () => ({ at: () => 10, key: "", drawn: none }),
+    answers: () => ({ name: "answer token", count: 4 }),
+    figure: () => ({ show: (spec: HeatSpec) => maps.push(spec) }),
+  });
+  const layers = { stays: ints([2, 1], [0, 0]) };
+  const tokens = { ids: null, unread: "It is gone.", places: Int32Array.from([0]) };
+  const shown = { panel, data: PARTS.facts, probe: 0, step: 0, plan: null, shown: "Step 1" };
+  drawPass({ ...shown, ...tokens, layers } as unknown as Scene, "run");
+  const words = "Answer token 1, layer 2, step 1, the run: It is gone.";
+  assert.equal(maps[0].words(0, 1), words);
 });

@@ -5,6 +5,7 @@ import type { HeatSpec } from "../src/figures/spec.ts";
 import { figureRows } from "../src/figures/table.ts";
 import { windowed } from "../src/figures/zoom.ts";
 import { CellMap, largerBlocks } from "../src/inspect/cell_map.ts";
+import type { VerdictCode } from "../src/inspect/guided.ts";
 import { mapParameters, partQuery, wholeQuery, type AxisSight } from "../src/inspect/map_query.ts";
 import type { Slice } from "../src/inspect/slice.ts";
 import { singleVerdicts, verdictCells } from "../src/inspect/views/guider.ts";
@@ -173,12 +174,32 @@ test("joined verdicts are blocks of the answer tokens that are shown", () => {
 });
 
 test("the verdict on a token is its own, also where the map joins cells", () => {
-  const row = bytes([1, 3], [7, 8, 9]);
+  const row = { cells: bytes([1, 3], [7, 8, 9]) };
+  const verdict = (found: VerdictCode | string, step: number, place: number): number | string =>
+    typeof found === "string" ? found : found(step, place);
   const joined = new CellMap(FINE, new CellMap(JOINED));
-  assert.equal(singleVerdicts(joined, 1, 8, () => row)?.(1, 2), 9);
   assert.equal(
-    singleVerdicts(joined, 1, 8, () => undefined),
-    null,
+    verdict(
+      singleVerdicts(joined, 1, 8, () => row),
+      1,
+      2,
+    ),
+    9,
   );
-  assert.equal(singleVerdicts(new CellMap(FINE), 2, 6, () => row)?.(2, 5), 4);
+  assert.equal(
+    verdict(
+      singleVerdicts(joined, 1, 8, () => "It is gone."),
+      1,
+      2,
+    ),
+    "It is gone.",
+  );
+  assert.equal(
+    verdict(
+      singleVerdicts(new CellMap(FINE), 2, 6, () => row),
+      2,
+      5,
+    ),
+    4,
+  );
 });

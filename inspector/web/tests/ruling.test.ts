@@ -91,7 +91,12 @@ function drafted(draft: Draft): GuidedStep {
   };
 }
 
-function ruling(draft: Draft, position = 4, step = 1): Ruling {
+function ruling(
+  draft: Draft,
+  position = 4,
+  step = 1,
+  data: GuidedStep | string = drafted(draft),
+): Ruling {
   const cells = draft.cells ?? [NONE, NONE, draft.verdict, NONE];
   const facts = {
     about: guided(draft),
@@ -99,7 +104,7 @@ function ruling(draft: Draft, position = 4, step = 1): Ruling {
     code: (at: number, place: number): number => (at === 1 ? cells[place] : NONE),
     stops: [END],
   };
-  return new Ruling(facts, drafted(draft), step, position);
+  return new Ruling(facts, data, step, position);
 }
 
 const DRAFT = "Step 2, answer token 3: the diffusion model drafts “ cat” with probability 0.750; ";
@@ -221,6 +226,12 @@ test("without a recorded verdict, what is known is said", () => {
   assert.equal(said(cells, 3), "known before this step, so it was not drafted.");
   assert.equal(said(cells, 2), "known before this step, so it was not drafted.");
   assert.equal(said([NONE, NONE, NONE, NONE], 5), "not drafted in this step.");
+});
+
+test("a token of a step that is not there says why", () => {
+  const said = ruling({ verdict: ACCEPTED }, 4, 1, "It is gone.");
+  const words = "Step 2, answer token 3: It is gone.";
+  assert.deepEqual([said.sentence(), said.short()], [words, words]);
 });
 
 test("the prompt is not drafted", () => {

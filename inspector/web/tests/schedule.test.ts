@@ -1,6 +1,12 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { scheduleSentence, siteShare, type ScheduleData } from "../src/inspect/views/schedule.ts";
+import { Panel } from "../src/inspect/panel.ts";
+import {
+  regionWords,
+  scheduleSentence,
+  siteShare,
+  type ScheduleData,
+} from "../src/inspect/views/schedule.ts";
 import { bytes, floats, ints } from "./inspected.ts";
 
 /** Two steps; `planned` and `done` are kinds by step and region. */
@@ -39,4 +45,17 @@ test("the share of a layer is that of a site, or the mean of all four", () => {
   const rows = { done: ints([1, 1, 4], [0, 2, 4, 8]) };
   assert.equal(siteShare(rows, 8, "2", 0, 0), 0.5);
   assert.equal(siteShare(rows, 8, "mean", 0, 0), 0.4375);
+});
+
+test("a region whose share is not there says why", () => {
+  const kinds = data([0, 0, 0, 2, 1, 2], [0, 0, 0, 2, 1, 2], []);
+  const words = (found?: object): string => {
+    const own = { number: { value: () => 2 }, slice: { value: () => found } };
+    return regionWords(Object.create(Panel.prototype, own) as Panel, kinds, 1, 0);
+  };
+  const head = "Step 2, prompt: planned reuse, done reuse; ";
+  const facts = { portion: floats([2, 3], [1, 1, 1, 0.25, NaN, 0]) };
+  assert.equal(words(), head + "reading …");
+  assert.equal(words({ missing: "It is gone." }), head + "It is gone.");
+  assert.equal(words({ arrays: facts }), head + "25 % of its token-layers recomputed");
 });

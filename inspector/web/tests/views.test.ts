@@ -8,7 +8,7 @@ import {
   predictionWords,
   type ProbedPredictions,
 } from "../src/inspect/probes.ts";
-import type { Panel } from "../src/inspect/panel.ts";
+import { Panel } from "../src/inspect/panel.ts";
 import type { Missing } from "../src/inspect/view.ts";
 import { largestWords } from "../src/inspect/views/counts.ts";
 import { VIEWS } from "../src/inspect/views/index.ts";
@@ -58,7 +58,8 @@ test("a run's times are not said to be missing while they are read", () => {
 
 test("the largest drifts of a step are not said to be read for ever", () => {
   const words = (found?: Missing): string => {
-    const panel = { frame: frame(), slice: () => found } as unknown as Panel;
+    const own = { frame: { value: frame() }, slice: { value: () => found } };
+    const panel = Object.create(Panel.prototype, own) as Panel;
     return largestWords(panel, { quantity: "v", from: 0 }, 1, 0);
   };
   assert.equal(words(), "; largest: reading …");

@@ -286,6 +286,13 @@ export class Panel {
     return found && !isMissing(found) ? documentOf<Data>(found) : null;
   }
 
+  /** A slice as a document; words in its place if it is on its way, or missing. */
+  partOrWords<Data extends object>(query: Query): Data | string {
+    const found = this.slice(query);
+    if (!found) return "reading …";
+    return isMissing(found) ? found.missing : documentOf<Data>(found);
+  }
+
   /**
    * The documents of slices that figures show; null if one is on its way, or missing, which the
    * figures say.

@@ -76,10 +76,10 @@ export class Ruling {
   private readonly code: VerdictCode;
   private readonly stops: readonly number[];
 
-  /** `data` is of the step; null while it is read. */
+  /** `data` is of the step; words in its place while it is read, or if it is missing. */
   constructor(
     { about, frame, code, stops }: RulingFacts,
-    private readonly data: GuidedStep | null,
+    private readonly data: GuidedStep | string,
     private readonly step: number,
     private readonly position: number,
   ) {
@@ -90,21 +90,22 @@ export class Ruling {
     this.place = position - frame.prompt;
     const verdict = this.place < 0 ? NO_DATA : code(step, this.place);
     this.verdict = verdict < about.names.length ? about.names[verdict] : null;
-    this.row = data ? data.draft_position.values.indexOf(position) : -1;
+    this.row = typeof data === "string" ? -1 : data.draft_position.values.indexOf(position);
   }
 
   /** The whole sentence: both probabilities, the verdict and its reason. */
   sentence(): string {
     if (this.place < 0) return "The prompt is not drafted: choose an answer token.";
-    if (!this.data) return this.head + "reading …";
+    const { data } = this;
+    if (typeof data === "string") return this.head + data;
     if (this.row < 0) return this.head + this.unrecorded();
-    return this.head + this.probabilities(this.data) + " " + this.ending(this.data);
+    return this.head + this.probabilities(data) + " " + this.ending(data);
   }
 
   /** Both probabilities and the outcome. */
   short(): string {
     const { data } = this;
-    if (!data) return this.head + "reading …";
+    if (typeof data === "string") return this.head + data;
     if (this.row < 0) return this.head + this.unrecorded();
     const p = data.draft_p_g.values[this.row];
     const guider = Number.isNaN(p) ? "unknown" : chance(p);

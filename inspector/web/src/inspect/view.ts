@@ -120,11 +120,6 @@ export function hasPlans({ level }: Pick<Frame, "level">): boolean {
   return level !== "off";
 }
 
-/** What stands in place of a value whose slice is on its way, or missing. */
-export function unreadWords(found: Missing | undefined): string {
-  return found?.missing ?? "reading …";
-}
-
 /** A document without data is `{missing: reason}`. */
 export function isMissing(document: object): document is Missing {
   return "missing" in document;

@@ -7,7 +7,7 @@ import { MASK_AGAIN } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import { documentOf, type Query } from "../slice.ts";
-import { isMissing, unreadWords, type View } from "../view.ts";
+import { isMissing, type View } from "../view.ts";
 
 /** The candidates of a step, N of them with their K most likely tokens. */
 export interface CandidateData {
@@ -139,9 +139,8 @@ function cellWords(panel: Panel, place: number, step: number): string {
   const { frame } = panel;
   const position = frame.prompt + place;
   const head = `Answer token ${place + 1}, step ${panel.number(step)}: `;
-  const found = panel.slice(candidatesOf(step));
-  if (!found || isMissing(found)) return head + unreadWords(found);
-  const data = documentOf<CandidateData>(found);
+  const data = panel.partOrWords<CandidateData>(candidatesOf(step));
+  if (typeof data === "string") return head + data;
   const row = candidateRow(data, position);
   if (row < 0) return head + "not a candidate, " + panel.text(position, step);
   const best = candidateList(data, row).map(

@@ -15,9 +15,9 @@ import { at, type NdArray } from "../arrays.ts";
 import type { Panel } from "../panel.ts";
 import { driftOfRows, rowsDone, singleRows, type RowDrifts, type RowsDone } from "../plans.ts";
 import { QUANTITY_OPTIONS, ROWS_CONTROL } from "../quantities.ts";
-import { documentOf, type Query } from "../slice.ts";
+import type { Query } from "../slice.ts";
 import { codeUpTo, highest, inPercent, recordedOf, shareAbove, type Tally } from "../tally.ts";
-import { isMissing, isWhole, unreadWords, viewOf } from "../view.ts";
+import { isWhole, viewOf } from "../view.ts";
 
 /** The scale of shares of rows, logarithmic from 0.1 %. */
 export const SHARE_SCALE: ScaleLegend = {
@@ -146,9 +146,9 @@ export function largestWords(
   layer: number,
 ): string {
   const { positions } = panel.frame;
-  const found = panel.slice(driftOfRows(quantity, step));
-  if (!found || isMissing(found)) return "; largest: " + unreadWords(found);
-  const cells = singleRows(documentOf<RowDrifts>(found));
+  const drifts = panel.partOrWords<RowDrifts>(driftOfRows(quantity, step));
+  if (typeof drifts === "string") return "; largest: " + drifts;
+  const cells = singleRows(drifts);
   if (!cells) return "";
   const code = (position: number): number => at(cells, layer, position);
   const largest = highest(code, [from, positions], NAMED_ROWS).map(

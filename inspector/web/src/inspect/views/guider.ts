@@ -100,12 +100,12 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
   const code: VerdictCode = (step, place) => map.at(step, place);
   const facts = { about, frame, code, stops: panel.lane.start?.stop ?? [] };
   const rule: Rule = (step, position) => {
-    const drafts = panel.part<GuidedStep>({ view: "guider", part: "step", step });
+    const drafts = panel.partOrWords<GuidedStep>({ view: "guider", part: "step", step });
     const single = singleVerdicts(map, step, wide, () => {
       const window = { step_from: step, step_to: step + 1 };
-      return panel.part<{ cells: NdArray }>({ view: "guider", part: "map", ...window })?.cells;
+      return panel.partOrWords<{ cells: NdArray }>({ view: "guider", part: "map", ...window });
     });
-    if (!single) return new Ruling(facts, null, step, position);
+    if (typeof single === "string") return new Ruling(facts, single, step, position);
     return new Ruling({ ...facts, code: single }, drafts, step, position);
   };
   const found = VERDICTS.of(map, panel.inspector.key, () => verdictMap(map, about.names, frame));
@@ -121,18 +121,18 @@ function drawRulings(panel: Panel, about: Guided): Rule | null {
 }
 
 /**
- * The verdicts of a step, token by token. If the map joins cells, `read` gives those of the step;
- * null while it has none.
+ * The verdicts of a step, token by token. If the map joins cells, `read` gives those of the step,
+ * or words in their place.
  */
 export function singleVerdicts(
   map: CellMap,
   step: number,
   wide: number,
-  read: () => NdArray | undefined,
-): VerdictCode | null {
+  read: () => { cells: NdArray } | string,
+): VerdictCode | string {
   if (![0, wide - 1].some((place) => map.joined(step, place))) return (y, x) => map.at(y, x);
-  const cells = read();
-  return cells ? (_, place) => at(cells, 0, place) : null;
+  const found = read();
+  return typeof found === "string" ? found : (_, place) => at(found.cells, 0, place);
 }
 
 /** The verdicts of the answer tokens that are shown. */

@@ -145,7 +145,8 @@ function differenceWords(scene: Scene, x: number, layer: number, apart: number |
   const { panel, step } = scene;
   const head = `Answer token ${x + 1}, layer ${layer + 1}, step ${panel.number(step)}: `;
   if (apart === null) return head + "no hidden state, not computed in this step";
-  const [run, exact] = [0, 1].map((pass) => textAt(scene, pass, x, layer) ?? "reading …");
+  const [run, exact] = [0, 1].map((pass) => textAt(scene, pass, x, layer));
+  if (run === null || exact === null) return head + scene.unread;
   const best = run === exact ? `best token ${run} in both` : `best token ${run}, exact ${exact}`;
   const sign = apart > 0 ? "+" : "";
   return `${head}${best}; probability of the exact pass's prediction ${sign}${apart.toFixed(3)} against the exact pass`;

@@ -32,8 +32,10 @@ export interface Scene {
   probe: number;
   step: number;
   layers: LensLayers;
-  /** Null while they are on their way. */
+  /** Null while they are on their way, or if they are missing. */
   ids: LensIds | null;
+  /** What is said in place of a token that is not there. */
+  unread: string;
   plan: PlanBits | null;
   /** Index among the lens's positions by answer token; -1 for none. */
   places: Int32Array;
@@ -61,10 +63,12 @@ export function sceneOf(
   const near = cursor.position === null ? 0 : (places[cursor.position - frame.prompt] ?? 0);
   const found = panel.parts<{ layers: LensLayers }>(figures, { layers: lensLayers(probe) });
   const window = lensIds(probe, near, frame.layers, data.position.shape[0]);
-  const ids = panel.parts<{ ids: LensIds }>(byToken, { ids: window })?.ids ?? null;
+  panel.parts(byToken, { ids: window });
+  const best = panel.partOrWords<LensIds>(window);
+  const [ids, unread] = typeof best === "string" ? [null, best] : [best, "reading …"];
   const plan = panel.part<PlanBits>(planOfStep(step));
   const shown = `Step ${panel.number(step)}`;
-  return found && { panel, data, probe, step, layers: found.layers, ids, plan, places, shown };
+  return found && { panel, data, probe, step, ...found, ids, unread, plan, places, shown };
 }
 
 /** The codes of a pass; null if they are on their way. */
@@ -175,7 +179,8 @@ function passWords(scene: Scene, pass: Pass, map: CellMap, x: number, layer: num
   const head = `Answer token ${x + 1}, layer ${layer + 1}, step ${panel.number(step)}, ${PASS_NAMES[pass]}: `;
   const code = map.at(layer, column);
   if (code > CODES) return head + "no hidden state, not computed in this step";
-  const token = textAt(scene, PASSES.indexOf(pass), x, layer) ?? "reading …";
+  const token = textAt(scene, PASSES.indexOf(pass), x, layer);
+  if (token === null) return head + scene.unread;
   const share = `${map.words(layer, column)}${plainProbability(code)}`;
   const kind = panel.choice("of") === "best" ? share : `best; the exact pass's prediction ${share}`;
   const how = pass === "run" ? (reused(scene, x, layer) ? ", reused" : ", recomputed") : "";

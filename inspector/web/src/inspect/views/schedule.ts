@@ -128,15 +128,21 @@ function kindWords(data: ScheduleData, step: number, region: number): string {
   return names.join(", ");
 }
 
-function regionWords(panel: Panel, data: ScheduleData, step: number, region: number): string {
-  const found = panel.part<Portions>({ view: "schedule", part: "portion" });
-  const part = found ? at(found.portion, step, region) : null;
-  const size = part === null ? "…" : percent(part, 1);
-  const share =
-    part !== null && Number.isNaN(part)
-      ? "an empty region"
-      : size + " of its token-layers recomputed";
+/** What was planned and done in a region of a step, and the share of it that was recomputed. */
+export function regionWords(
+  panel: Panel,
+  data: ScheduleData,
+  step: number,
+  region: number,
+): string {
+  const found = panel.partOrWords<Portions>({ view: "schedule", part: "portion" });
+  const share = typeof found === "string" ? found : portionWords(at(found.portion, step, region));
   return `Step ${panel.number(step)}, ${REGION_WORDS[region]}: ${kindWords(data, step, region)}; ${share}`;
+}
+
+function portionWords(portion: number): string {
+  if (Number.isNaN(portion)) return "an empty region";
+  return percent(portion, 1) + " of its token-layers recomputed";
 }
 
 /** Whether the steps did what was planned, and where they first did not. */
