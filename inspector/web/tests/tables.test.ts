@@ -4,6 +4,9 @@ import test from "node:test";
 import { Panel } from "../src/inspect/panel.ts";
 import { candidates } from "../src/inspect/views/candidates.ts";
 import { compare, numbersTable } from "../src/inspect/views/compare.ts";
+import { drawParting } from "../src/inspect/views/parting_layers.ts";
+import type { Query } from "../src/inspect/slice.ts";
+import { Lane } from "../src/race/lane.ts";
 import { bytes, floats, frame, ints } from "./inspected.ts";
 import { laneStart, raceOf } from "./races.ts";
 
@@ -12,6 +15,7 @@ class Node {
   dataset: Record<string, string> = {};
   style: Record<string, string> = {};
   scope = "";
+  textContent = "";
   hidden = false;
   constructor(readonly tag: string) {}
   append(...nodes: unknown[]): void {
@@ -22,6 +26,9 @@ class Node {
   }
   setAttribute(): void {
     return;
+  }
+  querySelectorAll(): unknown[] {
+    return [];
   }
   addEventListener(): void {
     return;
@@ -81,4 +88,23 @@ test("lanes with different vocabularies leave nothing of a comparison made befor
   compare.draw(panel, undefined);
   assert.deepEqual([strip.root.hidden, blocks.layers?.hidden], [true, true]);
   assert.equal(blocks.numbers?.hidden, false);
+});
+
+test("the mean errors of a probed step that are missing are not read for ever", () => {
+  const box = new Node("div");
+  box.hidden = true;
+  const probes = { arrays: { step: ints([1], [0]) }, facts: {} };
+  const panel = Object.create(Panel.prototype, {
+    inspector: { value: { key: "", store: {}, frames: { b: { ...frame(), level: "probe" } } } },
+    choice: { value: () => "2" },
+    cursor: { value: { lane: "b", layer: 0 } },
+    block: { value: () => box },
+    slice: {
+      value: ({ part }: Query) => (part === "facts" ? probes : { missing: "It is gone." }),
+    },
+  }) as Panel;
+  drawParting(panel, [new Lane("a"), new Lane("b")], { step: 0, a: [], b: [], edits: [] });
+  assert.equal(box.hidden, false);
+  const said = box.children.map((node) => (node as Node).textContent);
+  assert.deepEqual(said, ["Open step 1 in Error against exact", "Lane B: It is gone."]);
 });

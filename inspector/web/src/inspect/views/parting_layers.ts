@@ -13,7 +13,7 @@ import {
   type Parting,
 } from "../parting.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
-import { hasLevel } from "../view.ts";
+import { hasLevel, isMissing, type Missing } from "../view.ts";
 import {
   meanErrors,
   probedPredictions,
@@ -53,8 +53,10 @@ export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting
   const site = Number(panel.choice("site"));
   const data = lanes.map((lane) => probesOf(panel, lane));
   const parts = lanes.map((lane, i) => probedIn(panel, lane, data[i], found));
+  const probed = parts.filter((one) => one !== null && one !== "reading");
+  const lacks = probed.filter(isMissing).map(({ missing }) => missing);
   const loaded = [...data, ...parts].map((one) => one !== null);
-  const key = [inspector.key, inspector.store.busy, site, ...loaded].join();
+  const key = [inspector.key, inspector.store.busy, site, ...loaded, ...lacks].join();
   markLayer(box, panel.cursor.layer);
   if (parts.includes("reading") && box.dataset.run !== inspector.key) box.hidden = true;
   if (box.dataset.key === key || parts.includes("reading")) return;
@@ -62,8 +64,9 @@ export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting
   box.dataset.run = inspector.key;
   box.hidden = !found || found.edits.length > 0;
   if (!found || box.hidden) return;
-  const probed = parts.filter((one) => one !== null && one !== "reading");
-  const nodes = probed.flatMap((one) => layerNodes(panel, one, found, site));
+  const nodes = probed.flatMap((one) =>
+    isMissing(one) ? [make("p", "", one.missing)] : layerNodes(panel, one, found, site),
+  );
   box.replaceChildren(...keys(panel, lanes, data, found, probed.length > 0), ...nodes);
   markLayer(box, panel.cursor.layer);
 }
@@ -74,20 +77,24 @@ function probesOf(panel: Panel, { name }: Lane): ErrorData | null {
   return frame && hasLevel(frame, "probe") ? panel.part<ErrorData>(PROBES, name) : null;
 }
 
-/** The step at which the lanes diverge in a lane; null if it was not probed. */
+/** The step at which the lanes diverge in a lane, or why it is missing; null if it was not probed. */
 function probedIn(
   panel: Panel,
   lane: Lane,
   data: ErrorData | null,
   found: Parting | null,
-): Probed | "reading" | null {
+): Probed | Missing | "reading" | null {
   const probe = found ? probeOf(data, lane, found.step) : -1;
   if (probe < 0) return null;
   const errors = SITE_OPTIONS.map((_, site) => panel.part<MeanErrors>(meanErrors(site), lane.name));
   const exact = panel.part<ProbedPredictions>(probedPredictions(probe), lane.name);
   const known = errors.filter((one) => one !== null);
-  if (!exact || known.length < errors.length) return "reading";
-  return { lane, probe, errors: known, exact };
+  if (exact && known.length === errors.length) return { lane, probe, errors: known, exact };
+  const queries = [probedPredictions(probe), ...SITE_OPTIONS.map((_, site) => meanErrors(site))];
+  const gone = queries
+    .map((query) => panel.slice(query, lane.name))
+    .find((one): one is Missing => one !== undefined && isMissing(one));
+  return gone ? { missing: `Lane ${lane.name.toUpperCase()}: ${gone.missing}` } : "reading";
 }
 
 function markLayer(box: HTMLElement, layer: number | null): void {
