@@ -50,7 +50,7 @@ test("the title of a picture and what was read of it go with it", () => {
 });
 
 test("the data of a picture goes with it, but not what the reader chose to see", () => {
-  const axis = { name: "", count: 100 };
+  const axis = { name: "", count: 100, tick: String };
   const spec: HeatSpec = {
     ...{ title: "", key: "1", x: axis, y: axis },
     value: () => 1,
@@ -69,6 +69,8 @@ test("the data of a picture goes with it, but not what the reader chose to see",
   assert.deepEqual(state.cells, cells);
   assert.equal(state.seen.value(0, 0), null);
   assert.notEqual(screen.raster, raster);
+  state.reset();
+  assert.deepEqual(state.seen.x, { name: "", count: 100 }, "a name of a cell may hold the data");
 });
 
 test("a figure without a picture has no colours to set", () => {

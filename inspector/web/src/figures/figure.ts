@@ -338,17 +338,14 @@ export class Figure {
   private mark(reading: boolean): void {
     if (this.reading === reading && !reading) return;
     this.reading = reading;
+    if (!reading) this.readout.setAttribute("aria-live", "off"); // the pointer may change its words
     this.draw();
   }
 
   private key(event: KeyboardEvent): void {
     const { spec } = this;
-    if (
-      !spec ||
-      isShortcut(event) ||
-      !(spec.series ? this.readPlot(spec, event) : this.readHeat(spec, event))
-    )
-      return;
+    if (!spec || isShortcut(event)) return;
+    if (!(spec.series ? this.readPlot(spec, event) : this.readHeat(spec, event))) return;
     event.preventDefault();
     event.stopPropagation();
     this.mark(true);

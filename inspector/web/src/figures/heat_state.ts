@@ -3,7 +3,7 @@ import { cividis } from "../base/colours.ts";
 import { ranged, rangeLegend } from "./range.ts";
 import type { Cell } from "./reading.ts";
 import type { Box } from "./scales.ts";
-import type { HeatSpec, ValueRange } from "./spec.ts";
+import type { CellAxis, HeatSpec, ValueRange } from "./spec.ts";
 import {
   middleOf,
   movedBy,
@@ -21,6 +21,11 @@ import {
 } from "./zoom.ts";
 
 type Place = NonNullable<HeatSpec["at"]>;
+
+/** An axis with its number of cells alone: the functions of others hold the data. */
+function countOf({ count }: CellAxis): CellAxis {
+  return { name: "", count };
+}
 
 /** The state of one heat map. Gestures keep fractions of cells; `cells` are whole ones. */
 export class HeatState {
@@ -41,8 +46,8 @@ export class HeatState {
   /** Forget the data, but not what the reader has chosen to see. */
   forget(): void {
     const { x, y, legend } = this.spec;
-    const empty = { title: "", key: "", value: () => null, words: () => "" };
-    this.spec = { ...empty, x, y, legend, colour: cividis };
+    const empty = { title: "", key: "", value: () => null, words: () => "", colour: cividis };
+    this.spec = { ...empty, x: countOf(x), y: countOf(y), legend };
   }
 
   /** The cells that are shown of a map with so many columns and rows; null if all are. */
