@@ -56,6 +56,7 @@ let fills: string[] = [];
 let pictures: object[] = [];
 let ground = "";
 let recolour: () => void = () => undefined;
+let force: () => void = () => undefined;
 
 /** The box of a lane's images, and what draws them; `shown` are the images beside the prompt. */
 function strips(shown: readonly object[] = []): [Node, ImageStrips] {
@@ -66,6 +67,7 @@ function strips(shown: readonly object[] = []): [Node, ImageStrips] {
     document: { createElement: () => new Node(), querySelectorAll: () => shown, body: {} },
     // An element has the colours of the theme once it is on the page.
     getComputedStyle: () => ({ getPropertyValue: () => (box.children.length ? ground : "") }),
+    matchMedia: () => ({ addEventListener: (_: string, react: () => void) => (force = react) }),
     MutationObserver: class {
       constructor(react: () => void) {
         recolour = react;
@@ -78,13 +80,15 @@ function strips(shown: readonly object[] = []): [Node, ImageStrips] {
   return [box, new ImageStrips(box as unknown as HTMLElement, () => undefined)];
 }
 
-test("a tile has the colours of the theme, also once the theme changes", () => {
+test("a tile has the colours of the theme, also once it changes or colours are forced", () => {
   const [, one] = strips();
   ground = "white";
   one.draw([IMAGE]);
   ground = "black";
   recolour();
-  assert.deepEqual(fills, ["white", "black"]);
+  ground = "Canvas";
+  force();
+  assert.deepEqual(fills, ["white", "black", "Canvas"]);
 });
 
 test("the tile of a padded image is one crop, whatever a file says of its map", () => {

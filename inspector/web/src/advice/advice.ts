@@ -2,7 +2,7 @@ import { Announcer, taskNews } from "../base/announcer.ts";
 import { copyOnPress } from "../base/clipboard.ts";
 import type { Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
-import { make, part, reachable, write } from "../base/dom.ts";
+import { make, onRecolour, part, reachable, write } from "../base/dom.ts";
 import { Focus, redrawInPlace, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
@@ -39,7 +39,7 @@ export class AdvicePart {
       part(this.root, `[data-advice-save="${name}"]`).addEventListener("click", act);
     for (const what of ["link", "preset"] as const)
       copyOnPress(part(this.root, `[data-advice-copy="${what}"]`), () => this.chosenText(what));
-    new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+    onRecolour(() => this.draw());
     new ResizeObserver(() => {
       this.draw();
       reachable(this.find("table"));

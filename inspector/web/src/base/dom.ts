@@ -22,6 +22,12 @@ export function write(node: Element, text: string): void {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Call `redraw` when the colours of the page change: those of the theme, or forced ones. */
+export function onRecolour(redraw: () => void): void {
+  new MutationObserver(redraw).observe(document.body, { attributeFilter: ["class"] });
+  matchMedia("(forced-colors: active)").addEventListener("change", redraw);
+}
+
 /** Whether a key is pressed with Ctrl, Alt or Cmd, as for going back: it belongs to the browser. */
 export function isShortcut({ ctrlKey, altKey, metaKey }: KeyboardEvent): boolean {
   return ctrlKey || altKey || metaKey;

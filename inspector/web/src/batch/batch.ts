@@ -1,7 +1,7 @@
 import { Announcer, taskNews } from "../base/announcer.ts";
 import { answering, type Component } from "../base/component.ts";
 import { csv, save } from "../base/download.ts";
-import { part, reachable, write } from "../base/dom.ts";
+import { onRecolour, part, reachable, write } from "../base/dom.ts";
 import { Focus, redrawInPlace, taskKeys } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { browserStorage, keep } from "../base/storage.ts";
@@ -60,9 +60,7 @@ export class Batch {
       part(this.root, `[data-batch-save="${name}"]`).addEventListener("click", write_);
     this.find("earlier").addEventListener("click", () => this.turn(-1));
     this.find("later").addEventListener("click", () => this.turn(1));
-    new MutationObserver(() => this.drawFigures()).observe(document.body, {
-      attributeFilter: ["class"],
-    });
+    onRecolour(() => this.drawFigures());
     new ResizeObserver(() => {
       this.drawFigures();
       this.makeReachable();

@@ -1,4 +1,4 @@
-import { part, write } from "../base/dom.ts";
+import { onRecolour, part, write } from "../base/dom.ts";
 import { quoted } from "../base/token_text.ts";
 import { OncePerFrame } from "../figures/frames.ts";
 import { imagePlace } from "../race/images.ts";
@@ -95,7 +95,7 @@ export class Inspector {
       this.load();
     });
     watch.observe(this.root);
-    new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+    onRecolour(() => this.draw());
   }
 
   private stepBy(count: number): void {

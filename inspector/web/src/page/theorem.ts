@@ -1,5 +1,5 @@
 import type { Component } from "../base/component.ts";
-import { make, part } from "../base/dom.ts";
+import { make, onRecolour, part } from "../base/dom.ts";
 import { textRow } from "../base/table.ts";
 import { drawBars, drawZone, theoremInks } from "./theorem_plots.ts";
 import { handScene, mass, sceneFor, SHOWN, type Outcome, type Scene } from "./theorem_model.ts";
@@ -28,8 +28,7 @@ export class Theorem {
       });
     }
     new ResizeObserver(() => this.draw()).observe(this.stage);
-    const themes = new MutationObserver(() => this.draw());
-    themes.observe(document.body, { attributeFilter: ["class"] });
+    onRecolour(() => this.draw());
     this.refresh();
   }
 

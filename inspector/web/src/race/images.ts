@@ -1,5 +1,5 @@
 /** The images of a prompt: where their rows are, in words and as folded strips above the tokens. */
-import { isShortcut, make, part, write } from "../base/dom.ts";
+import { isShortcut, make, onRecolour, part, write } from "../base/dom.ts";
 import { number } from "../base/format.ts";
 import type { ImageMessage } from "./messages.ts";
 
@@ -70,8 +70,7 @@ export class ImageStrips {
     private readonly box: HTMLElement,
     private readonly pick: Pick,
   ) {
-    const recolour = new MutationObserver(this.paint);
-    recolour.observe(document.body, { attributeFilter: ["class"] });
+    onRecolour(this.paint);
   }
 
   /** Paint in the colours of the theme, which only what is on the page has. */

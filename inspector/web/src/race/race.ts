@@ -1,5 +1,5 @@
 import { answering, type Component } from "../base/component.ts";
-import { part, reachable, write } from "../base/dom.ts";
+import { onRecolour, part, reachable, write } from "../base/dom.ts";
 import { Focus, RACE_KEYS } from "../base/focus.ts";
 import { readJson } from "../base/json.ts";
 import { chosenSteps } from "../inspect/chosen_steps.ts";
@@ -181,8 +181,7 @@ export class Race {
       width = contentRect.width;
       this.makeReachable();
     }).observe(this.root);
-    const recolour = new MutationObserver(redraw);
-    recolour.observe(document.body, { attributeFilter: ["class"] });
+    onRecolour(redraw);
   }
 
   /** What the token grid of a lane does. Only what is read by keyboard is spoken. */
