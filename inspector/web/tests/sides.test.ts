@@ -26,7 +26,8 @@ function sides(a: Partial<Frame>, b: Partial<Frame>, apart = ""): [boolean, stri
 
 test("both lanes are shown if both were recorded and can be compared", () => {
   assert.deepEqual(sides({}, {}), [true, ""]);
-  assert.match(sides({}, { level: "steps" })[1], /^Only this lane was recorded/);
+  for (const lack of [{ level: "steps" }, { steps: 0 }] as const)
+    assert.match(sides({}, lack)[1], /^Only this lane was recorded/);
   assert.deepEqual(sides({}, {}, "Other prompts.")[1], "Other prompts. This lane is shown alone.");
 });
 

@@ -174,7 +174,7 @@ export class Inspector {
     this.load();
   }
 
-  /** Forget all data, also that of closed views. Those that come next have a key and a version. */
+  /** Forget all data, also that of closed views. `key` and `version` are of what comes next. */
   private forget(key: string, version: string): void {
     this.key = key;
     this.frames = {};
@@ -193,10 +193,9 @@ export class Inspector {
   load(): void {
     const { key } = this;
     const wanted = this.readable ? (VIEWS[this.name].documents ?? []) : [];
-    for (const lane of this.store.started) {
+    for (const lane of this.store.started)
       for (const name of wanted)
         void this.fetch(lane.name, name).then(() => key === this.key && this.draw());
-    }
     this.draw();
   }
 
@@ -274,10 +273,11 @@ export class Inspector {
     return open;
   }
 
-  /** Why a lane of a run that is over has no frame; null while that is read. */
+  /** Why a lane of a run that is over has no frame, or no step in it; null while that is read. */
   lackOf(lane: LaneName): string | null {
-    const { settled, lanes, started } = this.store;
-    if (!settled) return "The run broke off, so it has no data to show.";
+    const { version, lanes, started } = this.store;
+    if (!version) return "The run broke off, so it has no data to show.";
+    if (this.frames[lane]) return "The run ended before the first step of this lane.";
     const own = lanes[lane].start ? lane : started[0].name; // the cursor comes to it with its frame
     const found = this.readable && this.slices.get(own, FRAME);
     return found && isMissing(found) ? found.missing : null;
@@ -290,7 +290,7 @@ export class Inspector {
     if (store.state === "recording") return "Recording … " + store.message;
     if (store.live) return "The views open when the run ends.";
     if (!store.started.length) return "There is no run yet.";
-    if (!frame) return this.lackOf(lane);
+    if (!frame?.steps) return this.lackOf(lane);
     const { foreign } = store.lanes[lane];
     if (frame.causal && view.causal) return view.causal;
     if (hasLevel(frame, view.level) && !(foreign && view.foreign)) return "";
@@ -339,7 +339,7 @@ export class Inspector {
   private drawCard(): boolean {
     const node = this.find("card");
     const { position } = this.cursor.now;
-    node.hidden = position === null || !this.frame || position >= this.frame.positions;
+    node.hidden = position === null || !this.frame?.steps || position >= this.frame.positions;
     if (node.hidden) return true;
     this.card ??= new Panel(node, "card", card, this);
     this.card.draw(undefined);

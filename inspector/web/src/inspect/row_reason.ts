@@ -39,7 +39,7 @@ export function rowReason(
   get: (query: Query) => Slice | Missing | undefined,
 ): string | null {
   const frame = inspector.frames[lane];
-  if (!frame) return inspector.lackOf(lane);
+  if (!frame?.steps) return inspector.lackOf(lane);
   if (!hasPlans(frame)) {
     const own = inspector.store.lanes[lane];
     const row = own.rows.at(cell.step);

@@ -28,7 +28,7 @@ export function bothSides(panel: Panel, level: Level = "layers"): boolean {
 function lackOfSides({ name, inspector: { frames, store } }: Panel, level: Level): string {
   const recorded = LANES.every((lane) => {
     const frame = frames[lane];
-    return frame && hasLevel(frame, level) && !frame.lacks.includes(name);
+    return frame?.steps && hasLevel(frame, level) && !frame.lacks.includes(name);
   });
   if (!recorded) return "Only this lane was recorded for this view, so it is shown alone.";
   const apart = store.summary?.apart ?? "";
