@@ -214,7 +214,7 @@ test("what is forgotten of a lesson is not done again by the token that is still
     store: { lanes: { a: { rows: [] } } },
   };
   const made: unknown = Object.assign(Object.create(Learn.prototype) as object, {
-    ...{ entries: [entry], now: entry, race, start: "" },
+    ...{ entries: [entry], now: entry, race, start: "", laneB: "dual" },
     ticks: new Ticks(null),
     drawMarks: () => undefined,
   });
@@ -226,6 +226,7 @@ test("what is forgotten of a lesson is not done again by the token that is still
   assert.equal(done(), true);
   learn.forget();
   assert.equal(done(), false);
+  assert.deepEqual([...entry.progress.races], ["dual"], "the race that is shown counts");
   pinned.step = 4;
   assert.equal(done(), true);
 });

@@ -211,7 +211,10 @@ export class Learn {
   private forget(): void {
     this.ticks.clear();
     for (const entry of this.entries) entry.progress = new Progress();
-    if (this.start !== null) this.start = JSON.stringify(this.race.inspector.cursor.pinned);
+    if (this.start !== null) {
+      this.start = JSON.stringify(this.race.inspector.cursor.pinned);
+      this.now?.progress.races.add(this.laneB); // it is still shown
+    }
     this.drawMarks();
   }
 
