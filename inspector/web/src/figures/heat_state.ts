@@ -22,7 +22,7 @@ import {
 
 type Place = NonNullable<HeatSpec["at"]>;
 
-/** An axis with its number of cells alone: the functions of others hold the data. */
+/** An axis with nothing but its number of cells; functions of an axis may hold the data. */
 function countOf({ count }: CellAxis): CellAxis {
   return { name: "", count };
 }

@@ -209,18 +209,18 @@ function ownerOf({ inspector, cursor }: Panel): string {
   return [inspector.key, cursor.lane].join();
 }
 
-/** Whether a cell is in the row of the cursor. */
+/** Whether a cell is in the cursor's row of the matrix that a panel shows. */
 function isInRow(panel: Panel, { now }: Scene, cell: OwnCell | undefined): cell is OwnCell {
   return cell?.y === now && cell.of === ownerOf(panel);
 }
 
 /** The other step of the cell that is pointed at, or was chosen, in the cursor's row; else null. */
 function otherStep(panel: Panel, scene: Scene): number | null {
-  const cells = [POINTED, CHOSEN].map((known) => known.get(panel.inspector));
+  const cells = [POINTED, CHOSEN].map((kept) => kept.get(panel.inspector));
   return cells.find((cell) => isInRow(panel, scene, cell))?.x ?? null;
 }
 
-/** Once nothing is pointed at, forget the cell that was, and a chosen one whose row was left. */
+/** Once no cell is pointed at, forget the last one, and a chosen one that is in another row. */
 function forgetCells(panel: Panel, scene: Scene): void {
   const { inspector } = panel;
   if (inspector.cursor.now !== inspector.cursor.pinned) return;
