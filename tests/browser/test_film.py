@@ -109,6 +109,7 @@ def test_where_no_video_can_be_recorded_the_button_says_so(open_replay):
     button = page.get_by_role("button", name="This browser cannot record a video.")
     assert button.is_disabled()
     assert page.get_by_role("button", name="Save the film strip").is_enabled()
+    page.close()  # a page behind another one draws once a second
 
 
 def test_the_film_strip_shows_the_chosen_moments(page):
