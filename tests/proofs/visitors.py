@@ -21,7 +21,7 @@ from tests.support.crash import BROKEN, SAID, write_broken
 from tests.support.races import WAYS, Failed, alone, form, races, texts, to_step
 from tests.support.web import Visitor, shown
 
-JOIN_EVERY = 0.2  # seconds between two visitors: runs that come in one moment have no order
+JOIN_EVERY = 0.1  # seconds between two visitors: runs that come in one moment have no order
 MAX_MOVED = 1  # positions by which a visitor may be served earlier or later
 ATTEMPTS = 3  # at the start of a waiting run
 RELEASE_SECONDS = 1.0  # allowed until the lock is free, plus twice the time of a start
@@ -41,18 +41,19 @@ def listen(visitor: Visitor) -> tuple[dict, float, set[str]]:
 
 
 def at_once(app: App, count: int) -> dict[str, float]:
-    """All visitors queue together; checks texts, order and what each of them sees."""
+    """All visitors queue within seconds; checks texts, order and what each of them sees."""
     asked = races(count)
     expected = [alone(app, race) for race in asked]
     if len({str(one) for one in expected}) < count:
         raise Failed("two of the races have the same texts, so a mix-up could not be seen")
     visitors = [Visitor(app.url) for _ in asked]
-    began = time.monotonic()
-    for visitor, race in zip(visitors, asked, strict=True):
-        visitor.join("run", [race])
-        time.sleep(JOIN_EVERY)
+    began, listening = time.monotonic(), []
     with ThreadPoolExecutor(count) as pool:
-        results = list(pool.map(listen, visitors))
+        for visitor, race in zip(visitors, asked, strict=True):
+            visitor.join("run", [race])
+            listening.append(pool.submit(listen, visitor))
+            time.sleep(JOIN_EVERY)
+        results = [one.result() for one in listening]
     took = time.monotonic() - began
     for (result, _, seen), own in zip(results, expected, strict=True):
         if texts(result) != own:
