@@ -18,7 +18,6 @@ export interface SweepData {
   fits: { interval: number; a0: number; a1: number; b: number; r2: number }[];
 }
 
-const READING = "Reading …";
 const LOOKS: readonly (readonly [string, readonly number[]])[] = [
   ["#0072b2", []],
   ["#d55e00", [6, 3]],
@@ -29,18 +28,15 @@ const LINE_POINTS = 51;
 
 /** Draw the sweep, or say why it is not there. */
 export function drawSweep(panel: Panel): void {
+  const { inspector, cursor } = panel;
   const said = panel.block("rho", "p", "ds-wide");
-  const found = panel.inspector.given(panel.cursor.lane, "rho");
-  const data = panel.inspector.document<SweepData>(panel.cursor.lane, "rho");
-  if (data) {
-    write(said, sweepSentence(data));
-    drawRates(panel, data);
-  } else write(said, found && isMissing(found) ? found.missing : READING);
-}
-
-function drawRates(panel: Panel, data: SweepData): void {
   const figure = panel.figure("rho", []);
   figure.root.classList.add("ds-wide");
+  const found = inspector.given(cursor.lane, "rho");
+  const data = inspector.document<SweepData>(cursor.lane, "rho");
+  said.hidden = !data;
+  if (!data) return figure.wait(found && isMissing(found) ? found.missing : null);
+  write(said, sweepSentence(data));
   figure.show({
     about: { run: undefined, lane: undefined },
     title:
