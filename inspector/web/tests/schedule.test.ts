@@ -1,13 +1,15 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import type { PlotSpec } from "../src/figures/spec.ts";
 import { Panel } from "../src/inspect/panel.ts";
 import {
+  drawRunning,
   regionWords,
   scheduleSentence,
   siteShare,
   type ScheduleData,
 } from "../src/inspect/views/schedule.ts";
-import { bytes, floats, ints } from "./inspected.ts";
+import { bytes, floats, frame, ints } from "./inspected.ts";
 
 /** Two steps; `planned` and `done` are kinds by step and region. */
 function data(planned: number[], done: number[], differs: number[]): ScheduleData {
@@ -58,4 +60,22 @@ test("a region whose share is not there says why", () => {
   assert.equal(words(), head + "reading …");
   assert.equal(words({ missing: "It is gone." }), head + "It is gone.");
   assert.equal(words({ arrays: facts }), head + "25 % of its token-layers recomputed");
+});
+
+test("the running share says nothing of a lane that took no step", () => {
+  Object.assign(globalThis, { getComputedStyle: () => ({ getPropertyValue: () => "" }) });
+  const shown: PlotSpec[] = [];
+  const lanes = { a: { before: 0 }, b: { before: 0 } };
+  const store = { started: [{ name: "a" }, { name: "b" }], lanes };
+  const frames = { a: { ...frame(), steps: 0 }, b: frame() };
+  const panel: object = {
+    ...{ inspector: { store, frames }, spot: { step: 0 }, number: (step: number) => step + 1 },
+    part: (_: object, name: string) => ({
+      running: floats([3], name === "a" ? [] : [100, 75, 50]),
+    }),
+    bothFigure: () => ({ show: (spec: PlotSpec) => shown.push(spec) }),
+  };
+  drawRunning(panel as Panel);
+  assert.equal(shown[0].series.length, 1);
+  assert.equal(shown[0].words?.(2, 0), "Lane B: 75 % after step 2");
 });

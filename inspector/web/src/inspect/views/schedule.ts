@@ -201,12 +201,13 @@ function drawLayers(panel: Panel): void {
   });
 }
 
-function drawRunning(panel: Panel): void {
+/** Draw the running share of the lanes that took a step and have plans. */
+export function drawRunning(panel: Panel): void {
   const { inspector } = panel;
   const colours = inks(panel.root);
   const lanes = inspector.store.started.flatMap(({ name }) => {
     const frame = inspector.frames[name];
-    if (!frame || !hasPlans(frame)) return [];
+    if (!frame?.steps || !hasPlans(frame)) return [];
     const data = panel.part<ScheduleData>(KINDS, name);
     const { before } = inspector.store.lanes[name];
     return data ? [{ name, before, ys: Array.from(data.running.values) }] : [];

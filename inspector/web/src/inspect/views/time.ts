@@ -3,6 +3,7 @@ import { number, plural } from "../../base/format.ts";
 import { inks } from "../../figures/inks.ts";
 import type { LaneName } from "../../race/messages.ts";
 import { laneSeries, placesOf, stepAt, stepAxis } from "../axes.ts";
+import type { Inspector } from "../inspector.ts";
 import type { Panel } from "../panel.ts";
 import { stepCosts, type CostUnit, type StepCosts, type TimeData } from "../step_costs.ts";
 import { isMissing, type View } from "../view.ts";
@@ -63,17 +64,23 @@ function laneCosts(panel: Panel): LaneCosts[] {
   const { inspector } = panel;
   return inspector.store.started.flatMap(({ name }) => {
     const data = inspector.document<TimeData>(name, "time");
-    return data ? [{ name, costs: stepCosts(data, unitOf(panel)) }] : [];
+    return data?.forward_ms.shape[0] ? [{ name, costs: stepCosts(data, unitOf(panel)) }] : [];
   });
 }
 
 /** Why the times of lanes are not there; empty if all are. */
 function lackOf({ inspector }: Panel): string {
   const lacks = inspector.store.started.map(({ name }) => {
-    const found = inspector.given(name, "time");
-    return { name, why: found ? (isMissing(found) ? found.missing : "") : READING };
+    return { name, why: laneLack(inspector, name) };
   });
   return lackWords(lacks);
+}
+
+function laneLack(inspector: Inspector, name: LaneName): string {
+  const found = inspector.given(name, "time");
+  if (!found) return READING;
+  if (isMissing(found)) return found.missing;
+  return inspector.frames[name]?.steps === 0 ? (inspector.lackOf(name) ?? "") : "";
 }
 
 /** The reasons of the lanes in one text, which names the lanes unless all have the same one. */
