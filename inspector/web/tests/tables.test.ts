@@ -90,21 +90,32 @@ test("lanes with different vocabularies leave nothing of a comparison made befor
   assert.equal(blocks.numbers?.hidden, false);
 });
 
-test("the mean errors of a probed step that are missing are not read for ever", () => {
+/** What is said of the layers at the step where the lanes diverge, of which B was probed. */
+function layersSaid(probes: object | undefined): string[] | null {
   const box = new Node("div");
-  box.hidden = true;
-  const probes = { arrays: { step: ints([1], [0]) }, facts: {} };
+  const store = { recordable: true };
+  const frames = { b: { ...frame(), level: "probe" } };
   const panel = Object.create(Panel.prototype, {
-    inspector: { value: { key: "", store: {}, frames: { b: { ...frame(), level: "probe" } } } },
+    inspector: { value: { key: "", store, frames, offline: () => false } },
     choice: { value: () => "2" },
     cursor: { value: { lane: "b", layer: 0 } },
     block: { value: () => box },
-    slice: {
-      value: ({ part }: Query) => (part === "facts" ? probes : { missing: "It is gone." }),
-    },
+    slice: { value: ({ part }: Query) => (part === "facts" ? probes : GONE) },
   }) as Panel;
   drawParting(panel, [new Lane("a"), new Lane("b")], { step: 0, a: [], b: [], edits: [] });
-  assert.equal(box.hidden, false);
-  const said = box.children.map((node) => (node as Node).textContent);
+  return box.hidden ? null : box.children.map((node) => (node as Node).textContent);
+}
+
+const GONE = { missing: "It is gone." };
+
+test("the mean errors of a probed step that are missing are not read for ever", () => {
+  const said = layersSaid({ arrays: { step: ints([1], [0]) }, facts: {} });
   assert.deepEqual(said, ["Open step 1 in Error against exact", "Lane B: It is gone."]);
+});
+
+test("a step is offered for probing only once it is known that it was not probed", () => {
+  assert.equal(layersSaid(undefined), null);
+  assert.deepEqual(layersSaid(GONE), ["Lane B: It is gone."]);
+  const others = { arrays: { step: ints([1], [1]) }, facts: {} };
+  assert.deepEqual(layersSaid(others), ["Record and probe step 1"]);
 });

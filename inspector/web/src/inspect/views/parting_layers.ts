@@ -13,6 +13,7 @@ import {
   type Parting,
 } from "../parting.ts";
 import { SITE_OPTIONS } from "../quantities.ts";
+import { documentOf, type Query } from "../slice.ts";
 import { hasLevel, isMissing, type Missing } from "../view.ts";
 import {
   meanErrors,
@@ -35,6 +36,9 @@ interface Probed {
   exact: ProbedPredictions;
 }
 
+/** A document, why it is missing, or that it is on its way. */
+type Read<Data> = Data | Missing | "reading";
+
 function boxOf(panel: Panel): HTMLElement {
   return panel.block("layers", "div", "ds-parting ds-wide");
 }
@@ -53,8 +57,8 @@ export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting
   const site = Number(panel.choice("site"));
   const data = lanes.map((lane) => probesOf(panel, lane));
   const parts = lanes.map((lane, i) => probedIn(panel, lane, data[i], found));
-  const probed = parts.filter((one) => one !== null && one !== "reading");
-  const lacks = probed.filter(isMissing).map(({ missing }) => missing);
+  const told = parts.filter((one) => one !== null && one !== "reading");
+  const lacks = told.filter(isMissing).map(({ missing }) => missing);
   const loaded = [...data, ...parts].map((one) => one !== null);
   const key = [inspector.key, inspector.store.busy, site, ...loaded, ...lacks].join();
   markLayer(box, panel.cursor.layer);
@@ -64,37 +68,48 @@ export function drawParting(panel: Panel, lanes: readonly Lane[], found: Parting
   box.dataset.run = inspector.key;
   box.hidden = !found || found.edits.length > 0;
   if (!found || box.hidden) return;
-  const nodes = probed.flatMap((one) =>
+  const nodes = told.flatMap((one) =>
     isMissing(one) ? [make("p", "", one.missing)] : layerNodes(panel, one, found, site),
   );
-  box.replaceChildren(...keys(panel, lanes, data, found, probed.length > 0), ...nodes);
+  box.replaceChildren(...keys(panel, lanes, data, found), ...nodes);
   markLayer(box, panel.cursor.layer);
 }
 
-/** The probed steps of a lane; null if there are none, or they are not read yet. */
-function probesOf(panel: Panel, { name }: Lane): ErrorData | null {
-  const frame = panel.inspector.frames[name];
-  return frame && hasLevel(frame, "probe") ? panel.part<ErrorData>(PROBES, name) : null;
+/** A slice of a lane as a document, or why it is missing. */
+function read<Data extends object>(panel: Panel, { name }: Lane, query: Query): Read<Data> {
+  const found = panel.slice(query, name);
+  if (!found) return "reading";
+  if (isMissing(found)) return { missing: `Lane ${name.toUpperCase()}: ${found.missing}` };
+  return documentOf<Data>(found);
 }
 
-/** The step at which the lanes diverge in a lane, or why it is missing; null if it was not probed. */
+function isThere<Data extends object>(found: Read<Data> | null): found is Data {
+  return found !== null && found !== "reading" && !isMissing(found);
+}
+
+/** The probed steps of a lane; null if there are none. */
+function probesOf(panel: Panel, lane: Lane): Read<ErrorData> | null {
+  const frame = panel.inspector.frames[lane.name];
+  return frame && hasLevel(frame, "probe") ? read<ErrorData>(panel, lane, PROBES) : null;
+}
+
+/** The step at which the lanes diverge in a lane; null if it was not probed. */
 function probedIn(
   panel: Panel,
   lane: Lane,
-  data: ErrorData | null,
+  data: Read<ErrorData> | null,
   found: Parting | null,
-): Probed | Missing | "reading" | null {
-  const probe = found ? probeOf(data, lane, found.step) : -1;
+): Read<Probed> | null {
+  if (!found || data === null) return null;
+  if (!isThere(data)) return data;
+  const probe = probeOf(data, lane, found.step);
   if (probe < 0) return null;
-  const errors = SITE_OPTIONS.map((_, site) => panel.part<MeanErrors>(meanErrors(site), lane.name));
-  const exact = panel.part<ProbedPredictions>(probedPredictions(probe), lane.name);
-  const known = errors.filter((one) => one !== null);
-  if (exact && known.length === errors.length) return { lane, probe, errors: known, exact };
-  const queries = [probedPredictions(probe), ...SITE_OPTIONS.map((_, site) => meanErrors(site))];
-  const gone = queries
-    .map((query) => panel.slice(query, lane.name))
-    .find((one): one is Missing => one !== undefined && isMissing(one));
-  return gone ? { missing: `Lane ${lane.name.toUpperCase()}: ${gone.missing}` } : "reading";
+  const errors = SITE_OPTIONS.map((_, site) => read<MeanErrors>(panel, lane, meanErrors(site)));
+  const exact = read<ProbedPredictions>(panel, lane, probedPredictions(probe));
+  const known = errors.filter(isThere);
+  if (isThere(exact) && known.length === errors.length)
+    return { lane, probe, errors: known, exact };
+  return [exact, ...errors].find((one) => one !== "reading" && isMissing(one)) ?? "reading";
 }
 
 function markLayer(box: HTMLElement, layer: number | null): void {
@@ -105,12 +120,12 @@ function markLayer(box: HTMLElement, layer: number | null): void {
 function keys(
   panel: Panel,
   lanes: readonly Lane[],
-  data: readonly (ErrorData | null)[],
+  data: readonly (Read<ErrorData> | null)[],
   found: Parting,
-  probed: boolean,
 ): HTMLElement[] {
   const { inspector } = panel;
-  if (probed) {
+  const lists = data.map((list) => (isThere(list) ? list : null));
+  if (lists.some((list, i) => probeOf(list, lanes[i], found.step) >= 0)) {
     const open = playKey(`Open step ${found.step + 1} in Error against exact`, "open");
     open.addEventListener("click", () => {
       showStep(panel, lanes[1], found.step);
@@ -118,11 +133,12 @@ function keys(
     });
     return [open];
   }
-  if (!canRecord(inspector)) return [];
+  const known = data.every((list) => list === null || isThere(list));
+  if (!known || !canRecord(inspector)) return [];
   const record = playKey(`Record and probe step ${found.step + 1}`, "probe");
   record.disabled = inspector.store.busy;
   const before = lanes.flatMap((lane, i) =>
-    Array.from(data[i]?.step.values ?? [], (own) => own + lane.before),
+    Array.from(lists[i]?.step.values ?? [], (own) => own + lane.before),
   );
   record.addEventListener("click", () => {
     const steps = [...new Set([found.step, ...before])].slice(0, MOST_PROBES);
