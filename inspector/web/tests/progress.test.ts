@@ -21,6 +21,13 @@ test("forwards are counted, in words and in speech", () => {
   assert.equal(spokenWait(loading(1280, 5120, "m", "forwards")), "25 % of 5120 forwards");
 });
 
+test("layers are counted, in words and in speech; a single one is no plural", () => {
+  assert.equal(waitWords(loading(3, 32, "m", "layers")), "m · 9 % · 3 of 32 layers");
+  assert.equal(spokenWait(loading(3, 32, "m", "layers")), "0 % of 32 layers");
+  assert.equal(waitWords(loading(1, 1, "m", "layers")), "m · 100 % · 1 of 1 layer");
+  assert.equal(spokenWait(loading(1, 1, "m", "layers")), "100 % of 1 layer");
+});
+
 test("a size that is rounded up to a unit is told in that unit", () => {
   assert.equal(waitWords(loading(999.6e6, 0)), "1.00 GB");
 });

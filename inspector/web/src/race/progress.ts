@@ -14,9 +14,10 @@ const UNITS: readonly (readonly [number, string])[] = [
   [1e3, "kB"],
 ];
 
-/** The scale and name of the unit in which so much is told. */
+/** The scale and name of the unit in which so much is told. `unit` is a plural. */
 function unitOf(count: number, unit: string): readonly [number, string] {
-  return (unit === "bytes" && UNITS.find(([scale]) => count >= 0.9995 * scale)) || [1, unit];
+  const found = unit === "bytes" && UNITS.find(([scale]) => count >= 0.9995 * scale);
+  return found || [1, count === 1 ? unit.replace(/s$/, "") : unit];
 }
 
 /** A count in a unit, with three digits or, at scale 1, without decimals. */
