@@ -76,8 +76,8 @@ def _asked(handlers: Handlers, limits: dict[str, Any]) -> list[Component]:
     methods = [(titles[name], name) for name in limits["caches"]]
     if limits["methods"] >= len(methods):
         methods.append(("All methods", "all"))
-    first = handlers.form.catalog.default.b.cache
-    cache = gr.Dropdown(methods, value=first, label="Method", elem_id="ds-advice-cache")
+    chosen = handlers.form.catalog.default.b.cache
+    cache = gr.Dropdown(methods, value=chosen, label="Method", elem_id="ds-advice-cache")
     of = gr.Dropdown(
         [(USUAL, ""), *((KINDS[kind], kind) for kind in limits["kinds"])],
         value="", label="What to keep of plain decoding", elem_id="ds-advice-of",

@@ -278,7 +278,7 @@ export class Inspector {
     const { version, lanes, started } = this.store;
     if (!version) return "The run broke off, so it has no data to show.";
     if (this.frames[lane]) return "The run ended before the first step of this lane.";
-    const own = lanes[lane].start ? lane : started[0].name; // the cursor comes to it with its frame
+    const own = lanes[lane].start ? lane : started[0].name; // a lane that was not run has no frame
     const found = this.readable && this.slices.get(own, FRAME);
     return found && isMissing(found) ? found.missing : null;
   }
