@@ -63,22 +63,23 @@ def known_bases() -> list[str]:
 
 
 def calibration_forwards(models: ModelPool, spec: RunSpec, info: ModelInfo) -> int:
-    """The most forwards that measure drifts before a run; 0 if files have those that it needs.
+    """The most forwards that measure drifts before a run; 0 if all that it needs are known.
 
     `info` are the sizes of the spec's model. While it is not loaded, a file in its folder counts as
     one of its weights, and drifts that were measured earlier are not known.
     """
-    (folder, digest), needed = models.files(spec.model), set[tuple[str, str]]()
+    folder, digest, measured = models.drift_sources(spec)
+    needed: set[tuple[str, str]] = set()
 
     def note(base: str, quantity: str) -> DriftProfile:
         needed.add((base, quantity))
         counts = np.ones((info.layers, BINS), np.int64)
         return DriftProfile(base, quantity, counts, counts.sum(1, dtype=np.float64))
 
-    policy, found = make_policy(spec), 0
     with suppress(RuntimeError):  # of a policy that reads weights: its drifts are not known
-        policy.prepare(PolicyContext(_shapes(info), "", None, note))
-    for base, quantity in needed:
+        make_policy(spec).prepare(PolicyContext(_shapes(info), "", None, note))
+    found = 0
+    for base, quantity in needed.difference(measured):
         paths = [cache_path(digest, file_name(base, quantity))] if digest else []
         paths += [] if folder is None else [shipped_path(folder, base, quantity)]
         if not any(_is_of(digest, path, info.layers) for path in paths):

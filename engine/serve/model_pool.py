@@ -116,10 +116,11 @@ class ModelPool:
             raise ValueError(f"model: {name} is not on this machine yet; run it to fetch it")
         return self._tokenizer_of(name, folder)
 
-    def files(self, name: str) -> tuple[Path | None, str]:
-        """The folder of a model, if on disk, and the digest of its weights, empty if not loaded."""
-        digests = [one.digest for key, one in list(self._loaded.items()) if key[0] == name]
-        return self._resolver.find(name), digests[0] if digests else ""
+    def drift_sources(self, spec: RunSpec) -> tuple[Path | None, str, Collection[tuple[str, str]]]:
+        """A model's folder, if on disk; its digest, if loaded; the drifts measured on its copy."""
+        digests = [one.digest for key, one in list(self._loaded.items()) if key[0] == spec.model]
+        own, folder = self._loaded.get(_key(spec)), self._resolver.find(spec.model)
+        return folder, digests[0] if digests else "", () if own is None else own.profiles
 
     def suffix_tokens(self, spec: RunSpec) -> int:
         """The number of tokens of a spec's suffix; 0 if its model is not on disk."""

@@ -103,6 +103,17 @@ def test_a_plan_has_the_forwards_of_drifts_that_no_file_has(session):
     assert planned(session, cache="dare_kv") == most, "they are of another base"
 
 
+def test_drifts_that_were_measured_are_not_planned_where_no_file_can_be_written(
+    session, monkeypatch, tmp_path
+):
+    blocked = tmp_path / "a file"
+    blocked.touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    list(session.run(SPEC))
+    assert planned(session) == 0
+    assert planned(session, dtype="bfloat16") > 0, "that copy of the model is not loaded"
+
+
 @pytest.mark.parametrize("cache", ["prefix+dare_o", "freecache+dare_kv"])
 def test_drifts_that_come_with_a_model_are_not_planned(cache):
     session = Session(embedded_models(ASSETS))
