@@ -119,6 +119,7 @@ class Session:
         if self._limits is not None:
             self._limits.check(spec)
         (spec,) = catalog.with_end_of_text_rules([spec])
+        fetched = self._models.run_fetch_bytes(spec)  # first: a download may end during the plan
         number_format = self._models.formats.choice(spec)
         spec = dataclasses.replace(spec, dtype=number_format.dtype)
         info, found = self._models.run_info(spec), self._models.run_prompt(spec)
@@ -140,12 +141,11 @@ class Session:
         budget = self._models.memory_budget(spec, tokens or shown + 1)
         none = dict.fromkeys(MemoryBudget._fields)
         memory: dict[str, int | None] = none if budget is None else budget._asdict()
-        memory["fetch_bytes"] = self._models.run_fetch_bytes(spec)
         memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
         probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
         return dataclasses.asdict(derived) | memory | {
             "prompt_tokens": tokens, "suffix_tokens": suffix, "calibration_forwards": calibrating,
-            "context": None if info is None else info.max_length,
+            "context": None if info is None else info.max_length, "fetch_bytes": fetched,
             "confidence_decides": catalog.make_rule(spec).confidence_decides,
             "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
             "image_flops": run_images.image_flops(spec, vision), "recording": tokens and recording,
@@ -327,7 +327,6 @@ class Session:
         parents: Mapping[str, Trace],
         pictures: run_images.Pictures,
     ) -> Iterator[tuple[str, Event]]:
-        missing = any(self._models.run_fetch_bytes(spec) != 0 for spec in specs.values())
         plans = self._checked(specs)
         points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for spec in specs.values():
@@ -335,6 +334,7 @@ class Session:
         self.queue.check_room(control.owner)
         lock = RunLock(self.queue, sum(plan["max_forwards"] for plan in plans), control.owner)
         running, reason, failure = list(specs), "stopped", ""
+        missing = any(plan["fetch_bytes"] != 0 for plan in plans)
         events = self._events(specs, points, missing, parents, lock, control, pictures)
         try:
             with closing(events):  # here, or its lanes would outlive the lock
@@ -381,7 +381,7 @@ class Session:
                 yield name, waiting
             if control.state == "stopped":
                 return
-        if missing:  # before the plans; the sizes and the prompt's tokens are known now
+        if missing:  # the sizes and the prompt's tokens are known now
             self._checked(specs)
             points = {name: self._point(spec, parents) for name, spec in specs.items()}
         for waiting in wait_for_lock(lock, control):

@@ -43,6 +43,13 @@ def test_a_field_beyond_its_limit_is_refused_by_plan_run_and_race(session, publi
         assert session.plan(spec)["max_forwards"] > 0
 
 
+def test_a_limit_is_named_before_an_unknown_model_by_plan_and_run(public):
+    spec = replace(PLAIN, model="unknown", gen_length=520, steps=520)
+    for ask in (public.plan, lambda one: next(public.run(one))):
+        with pytest.raises(ValueError, match=r"^gen_length: "):
+            ask(spec)
+
+
 @pytest.mark.parametrize(
     ("gpus", "offered"), [(0, "cpu"), (1, "cpu or cuda"), (2, "cpu or cuda or cuda:0 or cuda:1")]
 )

@@ -249,14 +249,14 @@ def test_both_lanes_of_a_race_share_a_download(session, stub):
 
 def test_a_download_that_another_run_ends_during_the_plan_is_noticed(session, monkeypatch):
     """The first plan knows neither the prompt's tokens nor, of a branch, where it starts."""
-    checked, plans = session._checked, []
+    plan, suffix_tokens, plans = session.plan, session._models.suffix_tokens, []
 
-    def slow(specs):
-        plans.extend(checked(specs))
-        run_to_end(session._models.fetch(SPEC))
-        return plans[-1:]
+    def slow(spec):
+        run_to_end(session._models.fetch(spec))
+        return suffix_tokens(spec)
 
-    monkeypatch.setattr(session, "_checked", slow)
+    monkeypatch.setattr(session._models, "suffix_tokens", slow)
+    monkeypatch.setattr(session, "plan", lambda spec: plans.append(plan(spec)) or plans[-1])
     assert list(session.run(SPEC))[-1].reason == "done"
     assert [plan["prompt_tokens"] is None for plan in plans] == [True, False]
 
