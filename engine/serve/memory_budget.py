@@ -40,7 +40,8 @@ BFLOAT16_CAPABILITY = 8  # lowest major compute capability with native bfloat16
 class MemoryBudget(NamedTuple):
     """Bytes of the weights, of weights and run together, and free on the device before both.
 
-    `kept_bytes` are those that the run keeps from step to step; the rest passes with a step.
+    `kept_bytes` are those of caches and recorder that stay from step to step. The rest passes with
+    a step, apart from that of a guider and a vision part.
     """
 
     weights_bytes: int

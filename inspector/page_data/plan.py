@@ -143,8 +143,9 @@ def share_model(a: RunSpec, b: RunSpec) -> bool:
 def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
     """Memory of the weights and of both runs, downloads needed, and size of a recording.
 
-    `shared` tells whether one model decodes both lanes, so that its weights are counted once. A
-    number format that `auto` chose precedes them. If a recording would be refused, the reason
+    `shared` tells whether one model decodes both lanes, so that its weights are counted once. Both
+    runs keep their caches and their guider, and one of them computes, as in `Session.check_race`.
+    A number format that `auto` chose precedes them. If a recording would be refused, the reason
     follows.
     """
     known = [row for row in rows if row["weights_bytes"] is not None]
@@ -155,8 +156,8 @@ def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
     ][:1]
     if known:
         weights = sum(row["weights_bytes"] for row in (known[:1] if shared else known))
-        runs = sum(row["memory_bytes"] - row["weights_bytes"] for row in known)
-        guider = sum(row.get("guider_bytes") or 0 for row in known)
+        guider = max(row["guider_bytes"] or 0 for row in known)
+        runs = guider + sum(row["kept_bytes"] for row in known) + max(map(_step_bytes, known))
         of = f" ({size(guider)} of it the guider)" if guider else ""
         free = max(row["free_bytes"] for row in known)
         parts.append(f"weights {size(weights)} + runs {size(runs)}{of} of {size(free)} free")
@@ -166,7 +167,7 @@ def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
     elif any(fetches):  # of a shared model: a lane with a guider downloads that too
         fetched = max(fetches) if shared else sum(fetches)
         parts.append(f"{size(fetched)} to download first")
-    if any(row.get("guider_bytes", 0) is None for row in rows):
+    if any(row["guider_bytes"] is None for row in rows):
         parts.append("the guider to download first")
     asked = sum(row.get("gpu_seconds", 0) for row in rows)
     if asked:
@@ -176,3 +177,9 @@ def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
         parts.append(f"recording: about {size(sum(one['bytes'] for one in recordings))}")
     problem = next(filter(None, (one["problem"] for one in recordings)), "")
     return "; ".join([*parts, problem] if problem else parts)
+
+
+def _step_bytes(row: Mapping[str, Any]) -> int:
+    """Bytes of a run that pass with each step."""
+    held: int = row["weights_bytes"] + row["kept_bytes"] + (row["guider_bytes"] or 0)
+    return row["memory_bytes"] - held

@@ -78,7 +78,8 @@ class Session:
         if spec.model in PRESETS:
             found |= {
                 "weights_bytes": 16 * GB, "memory_bytes": 16 * GB + 3 * GB // 10,
-                "free_bytes": 80 * GB, "fetch_bytes": 0 if spec.model in self.fetched else 16 * GB,
+                "kept_bytes": 3 * GB // 10, "free_bytes": 80 * GB,
+                "fetch_bytes": 0 if spec.model in self.fetched else 16 * GB,
             }  # fmt: skip
         return found
 

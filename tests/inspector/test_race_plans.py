@@ -18,8 +18,11 @@ from inspector.page_data.plan import memory, sentence
 from tests.inspector.conftest import make_form, small_race
 
 TOGETHER = "model: the models of both lanes and a run need 9.0 GB together"
-ROW = {"weights_bytes": 7e6, "memory_bytes": 9e6, "free_bytes": 8e9, "fetch_bytes": 0}
-UNKNOWN = dict.fromkeys(ROW)
+ROW = {
+    "weights_bytes": 7e6, "memory_bytes": 9e6, "kept_bytes": 5e5, "free_bytes": 8e9,
+    "fetch_bytes": 0, "guider_bytes": 0,
+}  # fmt: skip
+UNKNOWN = dict.fromkeys(ROW) | {"guider_bytes": 0}
 
 
 def test_models_that_do_not_fit_together_are_refused_in_the_plans_of_page_and_api(
@@ -45,10 +48,10 @@ def test_models_that_do_not_fit_together_are_refused_in_the_plans_of_page_and_ap
     assert asked == [[16, 16]] * 3
 
 
-def test_the_plan_counts_the_models_of_both_lanes():
+def test_the_plan_counts_the_models_and_caches_of_both_lanes_and_the_larger_step():
     other = ROW | {"weights_bytes": 1e6, "memory_bytes": 2e6, "fetch_bytes": 1e6}
     assert memory([ROW, other], shared=False) == (
-        "weights 8.00 MB + runs 3.00 MB of 8.00 GB free; 1.00 MB to download first"
+        "weights 8.00 MB + runs 2.50 MB of 8.00 GB free; 1.00 MB to download first"
     )
     for rows in ([ROW, UNKNOWN], [UNKNOWN, ROW]):
         assert memory(rows, shared=False) == (

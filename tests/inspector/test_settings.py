@@ -258,17 +258,20 @@ class Closed:
 
 
 def test_the_plan_says_what_a_guider_takes():
-    row = {"weights_bytes": 7e6, "memory_bytes": 9e6, "free_bytes": 8e9, "fetch_bytes": 0}
-    guided = row | {"memory_bytes": 16e6, "guider_bytes": 7e6}
-    assert memory([row | {"guider_bytes": 0}]) == "weights 7.00 MB + runs 2.00 MB of 8.00 GB free"
+    row = {
+        "weights_bytes": 7e6, "memory_bytes": 9e6, "kept_bytes": 0, "free_bytes": 8e9,
+        "fetch_bytes": 0, "guider_bytes": 0,
+    }  # fmt: skip
+    guided = row | {"memory_bytes": 15e6, "guider_bytes": 7e6}
+    assert memory([row]) == "weights 7.00 MB + runs 2.00 MB of 8.00 GB free"
     assert memory([row, guided]) == (
-        "weights 7.00 MB + runs 11.0 MB (7.00 MB of it the guider) of 8.00 GB free"
+        "weights 7.00 MB + runs 9.00 MB (7.00 MB of it the guider) of 8.00 GB free"
     )
     assert memory([row | {"guider_bytes": None}]).endswith("; the guider to download first")
 
 
 def test_the_plan_says_what_recording_keeps_and_why_it_is_refused():
-    row = {"weights_bytes": None, "memory_bytes": None, "free_bytes": None, "fetch_bytes": 0}
+    row = {"weights_bytes": None, "free_bytes": None, "fetch_bytes": 0, "guider_bytes": 0}
     fits = {"level": "layers", "bytes": 503_000_000, "problem": ""}
     refused = fits | {"bytes": 2e9, "problem": "record: too large; set record_every to 2"}
     assert memory([row | {"recording": fits}]) == "recording: about 503 MB"

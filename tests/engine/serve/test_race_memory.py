@@ -19,6 +19,7 @@ from tests.support.micro import ROOT, write_checkpoint
 RACE = RaceSpec(spec_of("a"), spec_of("b"))
 PLAN = {
     "dtype": "float32", "weights_bytes": 6, "memory_bytes": 8, "free_bytes": 10, "kept_bytes": 0,
+    "guider_bytes": 0,
 }  # fmt: skip
 NOTHING_RUNS = SimpleNamespace(in_use=SimpleNamespace(specs=lambda paused: []))
 
@@ -106,6 +107,21 @@ def test_both_lanes_of_a_model_keep_their_caches_and_one_computes(free, refused)
             check_race([RACE.a, RACE.a], plans, NOTHING_RUNS)
     else:
         check_race([RACE.a, RACE.a], plans, NOTHING_RUNS)
+
+
+def test_a_guider_of_one_lane_stays_while_the_other_lane_computes():
+    """Weights of 6 bytes, a guider of 4, and a step of 3."""
+    plans = [
+        PLAN | {"memory_bytes": 6 + guider + step, "guider_bytes": guider, "free_bytes": 12}
+        for guider, step in ((0, 3), (4, 1))
+    ]
+    with pytest.raises(InsufficientMemoryError, match="the caches of both lanes need"):
+        check_race([RACE.a, RACE.a], plans, NOTHING_RUNS)
+
+
+def test_a_guider_of_both_lanes_is_counted_once():
+    plans = [PLAN | {"memory_bytes": 6 + 4 + 2, "guider_bytes": 4, "free_bytes": 12}] * 2
+    check_race([RACE.a, RACE.a], plans, NOTHING_RUNS)
 
 
 def test_the_caches_of_both_lanes_are_checked_before_a_race(session, memory):
