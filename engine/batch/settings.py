@@ -88,7 +88,7 @@ def _bare(spec: RunSpec) -> RunSpec:
 def check_bare(spec: RunSpec, field: str, who: str) -> None:
     """Raise ValueError naming `field` or `images` if a spec has messages, images or tokens.
 
-    `who` takes none, since it has the prompts itself; its name is for the message.
+    `who` names in the message what takes none, since it has prompts of its own.
     """
     if spec.start is not None or spec.fixed or spec.messages:
         raise ValueError(f"{field}: {who} takes no start, fixed tokens or messages; remove them")

@@ -23,8 +23,8 @@ class PolicyContext:
     `measure(base, quantity)` decodes calibration problems with the cache `base` and returns the
     drifts of each layer's rows in `q0` (queries of the first head) or `v`. `base` is the cache that
     the policy is stacked on. `kept` holds what policies derive from the checkpoint, for later runs.
-    `report(done, total)` is told the layers done of work that takes seconds. It may end the
-    preparation by an exception; the next one goes on from there.
+    Work that takes seconds calls `report` with the layers done and their total. An exception that
+    `report` raises ends the preparation; the next preparation goes on from there.
     """
 
     adapter: ModelAdapter

@@ -63,8 +63,8 @@ def with_default(text: str, default: str) -> str:
 class CommandParser(ArgumentParser):
     """A parser whose `--help` shows defaults, and that refuses an empty path (the current folder).
 
-    With `alone` it also ends a command that a launcher started several processes of, since each
-    would do the whole work. The parsers of its sub-commands are of this class.
+    With `alone`, it ends the command if a launcher started several processes, each of which would
+    do the whole work. The parsers of its sub-commands are of this class.
     """
 
     def __init__(self, *, alone: bool = False, **options: Any) -> None:
@@ -76,7 +76,7 @@ class CommandParser(ArgumentParser):
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As of ArgumentParser; `--help` has printed its text before processes are counted."""
+        """As of ArgumentParser. `--help` ends within it, before the processes are counted."""
         found = super().parse_known_args(args, namespace)
         count = os.environ.get("WORLD_SIZE", "1")
         if self._alone and count.isdecimal() and int(count) > 1:
@@ -175,10 +175,10 @@ def refuse_flags(
 def refuse_shorter(
     parser: ArgumentParser, args: Namespace, names: Iterable[str], remedy: str
 ) -> None:
-    """End the command with a `remedy` if its figures would replace published ones of more runs.
+    """End the command with a `remedy` if a shorter run would replace published figures.
 
-    That is so if one of the numbers `names` is below its default, or given where the default is
-    all there are.
+    A run is shorter if one of the numbers `names` is below its default, or is given although its
+    default is None, which stands for all.
     """
     for name in names:
         given, usual = getattr(args, name), parser.get_default(name)

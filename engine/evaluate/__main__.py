@@ -150,7 +150,7 @@ def _evaluate(
 
 
 def _check_exam(spec: RunSpec) -> None:
-    """Raise ValueError naming a field that changes the problems, or records, which takes time."""
+    """Raise ValueError if a spec would change the problems, or record, which slows the runs."""
     check_bare(spec, "specs", "an exam")
     if spec.record != "off":
         raise ValueError(

@@ -340,7 +340,7 @@ def _is_published(folder: Path) -> bool:
 def _saved(folder: Path, seed: int, tables: Sequence[Table]) -> dict[str, Any]:
     """The results of the last run.
 
-    Raises ValueError if there are none, or none of these tables and of the problems of this seed.
+    Raises ValueError if there are none, or if they are of other tables or of another seed.
     """
     path, anew = folder / "results.json", "leave --accuracy out to measure all anew"
     if not path.exists():

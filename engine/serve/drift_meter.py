@@ -88,7 +88,7 @@ def measure_drifts(
 
 
 def calibration(base: str, info: ModelInfo) -> tuple[RunSpec, int]:
-    """The spec of a problem on which drifts are measured, without it, and its most forwards."""
+    """The spec that drifts are measured with, without model and prompt, and its most forwards."""
     block = info.block_size or RunSpec().block_length
     length = -(-ANSWER // block) * block
     spec = RunSpec(gen_length=length, block_length=block, steps=length, cache=base)

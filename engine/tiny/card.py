@@ -83,7 +83,7 @@ def write(folder: Path, exams: list[Path]) -> None:
     That is the output of `evaluate --json` or `causal-exam --json`, or the `results.json` of
     `tables`, of which the tables of this model are shown. Raises ValueError for another file, for
     a folder that `train export` did not write, for a README.md that is no card, and without `exams`
-    for a folder that has the rows of some.
+    for a folder whose exam has rows.
     """
     family, phases = read_family(folder), read_history(folder)
     if not phases:

@@ -142,7 +142,9 @@ def _new_phase(args: Namespace, before: int) -> dict[str, Any]:
         raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
     for name in OF_MASKED if args.kind == "causal" else ():
         if getattr(args, name):
-            raise ValueError(f"--{name}: it is of masked networks; leave it out, or --kind causal")
+            raise ValueError(
+                f"--{name}: only masked networks take it; leave out --{name} or --kind causal"
+            )
     if args.block and not args.shift:
         raise ValueError("--block: no layout has blocks without a shift; add --shift 1")
     shared = any(corpus.family_named(name).shared_text for name, _ in args.families)

@@ -346,7 +346,7 @@ def test_the_sizes_are_given_from_small_to_large(tmp_path):
 def test_options_of_masked_networks_say_nothing_of_a_causal_one(words, tmp_path):
     """No layout takes blocks: neither Qwen2's, which has none, nor Fast-dLLM v2's."""
     flag, value = words.split()
-    with pytest.raises(SystemExit, match=rf"^error: {flag}: it is of masked networks; leave it"):
+    with pytest.raises(SystemExit, match=rf"^error: {flag}: only masked networks take it; leave"):
         train("run", "--out", str(tmp_path), "--kind", "causal", flag, value)
 
 
