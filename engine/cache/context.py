@@ -11,7 +11,7 @@ from engine.cache.calibration.drift_profile import DriftProfile, load_or_measure
 from engine.models.base import ModelAdapter
 
 
-def _tell_nobody(done: int, total: int) -> None:
+def _no_report(done: int, total: int) -> None:
     pass
 
 
@@ -33,7 +33,7 @@ class PolicyContext:
     measure: Callable[[str, str], DriftProfile]
     base: str = "none"
     kept: dict[str, Any] = field(default_factory=dict, compare=False)
-    report: Callable[[int, int], None] = _tell_nobody
+    report: Callable[[int, int], None] = _no_report
 
     def profile(self, quantity: str) -> DriftProfile:
         """The drifts under `base`: shipped with the checkpoint, cached, or measured now."""
