@@ -13,7 +13,7 @@ from argparse import (
     Namespace,
     RawDescriptionHelpFormatter,
 )
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,14 +78,37 @@ class CommandParser(ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """As of ArgumentParser. `--help` ends within it, before the processes are counted."""
         found = super().parse_known_args(args, namespace)
-        count = os.environ.get("WORLD_SIZE", "1")
-        if self._alone and count.isdecimal() and int(count) > 1:
-            raise SystemExit(
-                f"error: WORLD_SIZE is {count}, but each of the processes would do the whole work; "
-                "start this command without torchrun or accelerate launch, or unset WORLD_SIZE if "
-                "neither started it"
-            )
+        if self._alone:
+            try:
+                _check_alone()
+            except ValueError as error:
+                raise SystemExit(f"error: {error}") from None
         return found
+
+
+def launcher_number(environment: Mapping[str, str], name: str, default: int) -> int:
+    """A number that a launcher of several processes sets; ValueError naming it if it is none."""
+    text = environment.get(name, str(default))
+    if not text.isdecimal():
+        raise ValueError(f"{name} must be a whole number, not {text[:20]!r}: it is the launcher's")
+    return int(text)
+
+
+def process_count(environment: Mapping[str, str] = os.environ) -> int:
+    """How many processes a launcher started; 1 without one. Raises ValueError if it says no number.
+
+    Launchers are `accelerate launch` and `torchrun`.
+    """
+    return launcher_number(environment, "WORLD_SIZE", 1)
+
+
+def _check_alone() -> None:
+    if (count := process_count()) > 1:
+        raise ValueError(
+            f"WORLD_SIZE is {count}, but each of the processes would do the whole work; start this "
+            "command without torchrun or accelerate launch, or unset WORLD_SIZE if neither "
+            "started it"
+        )
 
 
 def command_parser(name: str, description: str | None, *, alone: bool = False) -> ArgumentParser:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from engine.core.command_line import launcher_number, process_count
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 WAIT_S = 6 * 3600.0  # longest wait for the other processes; one that died is noticed at once
@@ -28,15 +30,15 @@ class Processes:
     ) -> None:
         self._environment, self._divided = environment, False
         self.count = process_count(environment)
-        self.rank = _number(environment, "RANK", 0)
-        self.local_rank = _number(environment, "LOCAL_RANK", 0)
+        self.rank = launcher_number(environment, "RANK", 0)
+        self.local_rank = launcher_number(environment, "LOCAL_RANK", 0)
         local = self.count if "LOCAL_RANK" in environment else 1
-        self.local_count = _number(environment, "LOCAL_WORLD_SIZE", local)
+        self.local_count = launcher_number(environment, "LOCAL_WORLD_SIZE", local)
         if self.count < 1 or self.rank >= self.count:
             raise ValueError(f"RANK {self.rank} must be below WORLD_SIZE {self.count}")
         self._store: dist.Store | None = None
         if self.count > 1:
-            if not 0 < _number(environment, "MASTER_PORT", 0) < 2**16:
+            if not 0 < launcher_number(environment, "MASTER_PORT", 0) < 2**16:
                 raise ValueError("MASTER_PORT must be a port from 1 to 65535: it is the launcher's")
             wait = timedelta(seconds=wait_s)
             store, _, _ = next(dist.rendezvous("env://", self.rank, self.count, timeout=wait))
@@ -131,19 +133,7 @@ class Processes:
         return self._counts[name]
 
 
-def process_count(environment: Mapping[str, str] = os.environ) -> int:
-    """How many processes the launcher started; 1 without one. Raises ValueError as `Processes`."""
-    return _number(environment, "WORLD_SIZE", 1)
-
-
 def leave_group() -> None:
     """End the threads of torch.distributed: a process that exits while they run may abort."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _number(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name, str(default))
-    if not text.isdecimal():
-        raise ValueError(f"{name} must be a whole number, not {text[:20]!r}: it is the launcher's")
-    return int(text)

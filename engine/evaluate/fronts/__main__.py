@@ -53,6 +53,7 @@ from engine.core.command_line import (
     failure,
     make_out,
     not_negative,
+    process_count,
     refuse_flags,
     refuse_shorter,
     without_traceback,
@@ -60,7 +61,7 @@ from engine.core.command_line import (
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import RESULTS_README, check_section, update_section
-from engine.distributed.processes import Processes, process_count
+from engine.distributed.processes import Processes
 from engine.evaluate.fronts.criterion import BUDGET, method_row
 from engine.evaluate.fronts.further import settings_to_judge, with_further
 from engine.evaluate.fronts.text import section, svg

@@ -103,6 +103,9 @@ def test_one_process_of_a_launcher_is_alone(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SystemExit, match=r"^error: WORLD_SIZE is 2, .* or unset WORLD_SIZE if"):
         parser.parse_args([])
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(SystemExit, match=r"^error: WORLD_SIZE must be a whole number, not 'two'"):
+        parser.parse_args([])
 
 
 @pytest.mark.parametrize(
