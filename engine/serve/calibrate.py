@@ -21,18 +21,11 @@ import torch
 from torch import Tensor
 
 from engine.cache.base import PolicyContext
-from engine.cache.calibration.drift_profile import (
-    BINS,
-    DriftProfile,
-    file_name,
-    load,
-    save,
-    shipped_path,
-)
+from engine.cache.calibration.drift_profile import BINS, DriftProfile, find, save, shipped_path
 from engine.catalog import make_policy, policies
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
-from engine.core.files import ASSETS, cache_path, check_writable
+from engine.core.files import ASSETS, check_writable
 from engine.estimate.shape_model import ShapeAdapter
 from engine.models.base import ModelInfo
 from engine.serve import drift_meter
@@ -80,9 +73,7 @@ def calibration_forwards(models: ModelPool, spec: RunSpec, info: ModelInfo) -> i
         make_policy(spec).prepare(PolicyContext(_shapes(info), "", None, note))
     found = 0
     for base, quantity in needed.difference(measured):
-        paths = [cache_path(digest, file_name(base, quantity))] if digest else []
-        paths += [] if folder is None else [shipped_path(folder, base, quantity)]
-        if not any(_is_of(digest, path, info.layers) for path in paths):
+        if find(folder, digest, base, quantity, info.layers) is None:
             found += drift_meter.PROBLEMS * drift_meter.calibration(base, info)[1]
     return found
 
@@ -98,13 +89,6 @@ class _Shapes(ShapeAdapter):
 @lru_cache(maxsize=4)
 def _shapes(info: ModelInfo) -> ShapeAdapter:
     return _Shapes(info, torch.float32)
-
-
-def _is_of(digest: str, path: Path, layers: int) -> bool:
-    """Whether a file has drifts of the weights with this digest; empty: of any weights."""
-    with suppress(ValueError):
-        return digest in ("", load(path, layers).checkpoint)
-    return False
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -102,23 +102,38 @@ def load_or_measure(
     layers: int,
     measure: Callable[[str, str], DriftProfile],
 ) -> DriftProfile:
-    """A profile from the checkpoint's folder, else from the user's cache, else measured.
+    """A profile from a file (see `find`), else measured.
 
-    A measured profile is written to the user's cache if possible. A file that is damaged or
-    belongs to other weights than `digest` counts as missing; without a digest no files are used.
+    A measured profile is written to the user's cache if possible; without a digest no files are
+    used.
     """
     if not digest:
         return measure(base, quantity)
-    own = cache_path(digest, file_name(base, quantity))
-    shipped = () if folder is None else (shipped_path(folder, base, quantity),)
-    for path in (*shipped, own):
-        found = _read(path, layers)
-        if found and (found.checkpoint, found.base, found.quantity) == (digest, base, quantity):
-            return found
+    if found := find(folder, digest, base, quantity, layers):
+        return found
     profile = replace(measure(base, quantity), checkpoint=digest)
     with contextlib.suppress(OSError):
-        save(profile, own)
+        save(profile, cache_path(digest, file_name(base, quantity)))
     return profile
+
+
+def find(
+    folder: Path | None, digest: str, base: str, quantity: str, layers: int
+) -> DriftProfile | None:
+    """A profile from the checkpoint's folder, else from the user's cache; None if neither has it.
+
+    A file that is damaged or belongs to other weights than `digest` counts as missing. With an
+    empty digest the weights are not known: a file in the folder counts as one of them.
+    """
+    paths = [] if folder is None else [shipped_path(folder, base, quantity)]
+    if digest:
+        paths.append(cache_path(digest, file_name(base, quantity)))
+    wanted = base, quantity
+    for path in paths:
+        found = _read(path, layers)
+        if found and (found.base, found.quantity) == wanted and digest in ("", found.checkpoint):
+            return found
+    return None
 
 
 def _read(path: Path, layers: int) -> DriftProfile | None:
