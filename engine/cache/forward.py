@@ -136,23 +136,10 @@ def forward(
 
 def _layer_output(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
     """The residual stream `h` at `probe.out` after the layer."""
-    if _branches_are_stored(probe, plan):
-        assert isinstance(plan.attn, Tensor), "an index"
-        attn = probe.attn(plan)
-        ffn = _feed_forward(probe, probe.gather(h, plan.attn, attn))
-        return probe.add_branches(h, plan.attn, attn, ffn)
     if probe.store.keeps("branch"):
-        return h + _joint_branches(probe, plan)
+        return _with_joint_branches(probe, plan, h)
     h = h + _attention(probe, plan)
     return h.add_(_mlp(probe, plan, h))
-
-
-def _branches_are_stored(probe: LayerProbe, plan: LayerPlan) -> bool:
-    """Whether both branches are computed at the same index rows, and stored at all rows."""
-    store, rows = probe.store, plan.attn
-    kept = store.keeps("branch") or (store.keeps("attn") and store.keeps("ffn"))
-    whole = same_rows(probe.out, probe.rows) and not isinstance(probe.rows, Tensor)
-    return kept and whole and isinstance(rows, Tensor) and rows is plan.ffn and plan.idle is None
 
 
 def _without_unread(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> LayerPlan:
@@ -169,7 +156,8 @@ def _without_unread(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> La
     for name in ("attn", "ffn"):
         planned = getattr(plan, name)
         complete = planned is ALL or same_rows(planned, probe.rows)
-        assert complete or store.keeps(name), f"{name}: rows left out need a stored {name}"
+        kept = store.keeps(name) or store.keeps("branch")
+        assert complete or kept, f"{name}: rows left out need a stored {name}"
         if not complete or (name == "attn" and alone):
             continue
         plan = replace(plan, ffn=read) if name == "ffn" else replace(plan, attn=read)
@@ -207,15 +195,19 @@ def _feed_forward(probe: LayerProbe, h: Tensor) -> Tensor:
     return probe.adapter.mlp(probe.layer, h)
 
 
-def _joint_branches(probe: LayerProbe, plan: LayerPlan) -> Tensor:
-    """The sum of both branches at `probe.out`, [B, n, D], if the store keeps only this sum."""
-    assert same_rows(plan.attn, plan.ffn), "branch: attention and FFN recompute the same rows"
-    if is_empty(plan.attn):
+def _with_joint_branches(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tensor:
+    """`_layer_output` if the store keeps the sum of both branches."""
+    rows = plan.attn
+    assert same_rows(rows, plan.ffn), "branch: attention and FFN recompute the same rows"
+    if is_empty(rows):
         probe.update_kv(plan)
-        return probe.store.read(probe.layer, "branch", probe.out)
-    fresh = probe.attn(plan)
-    fresh = fresh + _feed_forward(probe, probe.gather(probe.h, plan.attn, fresh))
-    return _branch(probe, "branch", plan.attn, fresh, plan.idle)
+        return h + probe.store.read(probe.layer, "branch", probe.out)
+    attn = probe.attn(plan)
+    ffn = _feed_forward(probe, probe.gather(probe.h, rows, attn))
+    whole = same_rows(probe.out, probe.rows) and not isinstance(probe.rows, Tensor)
+    if whole and isinstance(rows, Tensor) and plan.idle is None:
+        return probe.add_branches(h, rows, attn, ffn)
+    return h + _branch(probe, "branch", rows, attn + ffn, plan.idle)
 
 
 def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor, idle: Tensor | None) -> Tensor:

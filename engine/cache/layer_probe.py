@@ -217,15 +217,11 @@ class LayerProbe:
         return moved
 
     def add_branches(self, h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor) -> Tensor:
-        """`engine.models.ops.add_branches` of all rows of the step, computed at global `rows`.
-
-        The store keeps the outputs of both branches, or their sum.
-        """
-        sites = ("branch",) if self.store.keeps("branch") else ("attn", "ffn")
-        stored = [self.store.read(self.layer, site, self.rows) for site in sites]
+        """`engine.models.ops.add_branches` of all rows of the step, computed at global `rows`."""
+        stored = self.store.read(self.layer, "branch", self.rows)
         places, fused = self.local(rows), self._fused("branches")
         assert isinstance(places, Tensor), "an index has an index of places"
-        return (fused or add_branches)(h, places, attn, ffn, *stored)
+        return (fused or add_branches)(h, places, attn, ffn, stored)
 
     def keep(self, site: str, new: Tensor, rows: Rows = ALL) -> None:
         """Store `new`, of the shape that `replace` takes.

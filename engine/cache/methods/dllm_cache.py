@@ -204,8 +204,8 @@ class DllmCache(CachePolicy):
         return LayerPlan(k=k, v=v, attn=rows, ffn=rows)
 
     def sites(self, run: RunInfo) -> tuple[Site, ...]:
-        """K, V and both branch outputs; the reference if it is not of the previous step."""
-        sites = tuple(Site(name) for name in ("k", "v", "attn", "ffn"))
+        """K, V and the sum of both branches; the reference if it is not of the previous step."""
+        sites = tuple(Site(name) for name in ("k", "v", "branch"))
         extra = (Site("ref", run.info.d_kv, _first(run)),) if self._has_reference else ()
         return sites + extra
 

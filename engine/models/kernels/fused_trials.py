@@ -106,20 +106,15 @@ def _write(drawn: _Drawn, rows: int) -> Trial:
 
 
 def _branches(drawn: _Drawn, rows: int) -> Trial:
-    h, *stored = (drawn(1, POSITIONS, drawn.info.d_model) for _ in range(3))
+    h, stored = (drawn(1, POSITIONS, drawn.info.d_model) for _ in range(2))
     attn, ffn = (drawn(1, rows, drawn.info.d_model) for _ in range(2))
-    return add_branches, (h, drawn.places(rows), attn, ffn, *stored)
-
-
-def _joint_branches(drawn: _Drawn, rows: int) -> Trial:
-    operation, operands = _branches(drawn, rows)
-    return operation, operands[:-1]
+    return add_branches, (h, drawn.places(rows), attn, ffn, stored)
 
 
 _TRIALS: dict[str, tuple[Callable[[_Drawn, int], Trial], ...]] = {
     "norm": (_norm,), "rotation": (_rotation,), "gate": (_gate,), "swiglu": (_swiglu,),
     "attention": (_attention,), "drift": (_drift,), "selection": (_selection,),
-    "gather": (_gather, _gather_sum), "write": (_write,), "branches": (_branches, _joint_branches),
+    "gather": (_gather, _gather_sum), "write": (_write,), "branches": (_branches,),
 }  # fmt: skip
 
 

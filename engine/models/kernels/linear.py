@@ -28,6 +28,17 @@ BFLOAT16 = AVAILABLE and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 ONEDNN_DTYPES = (torch.float32, *((torch.bfloat16,) if BFLOAT16 else ()))
 
 
+def weight_stamp(weight: Tensor) -> tuple[int, int]:
+    """Address and version of a weight, which differ once it was replaced or changed in place.
+
+    Inference tensors have no version, so in-place changes of them are not seen.
+    """
+    try:
+        return weight.data_ptr(), weight._version
+    except RuntimeError:
+        return weight.data_ptr(), -1
+
+
 def onednn_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, pad_rows: bool = False
 ) -> Tensor:
@@ -193,18 +204,11 @@ class RoutineLinear(nn.Linear):
         return self.weight[start:stop], None if self.bias is None else self.bias[start:stop]
 
     def _stamp(self) -> tuple[int, int, int]:
-        """Address and version of the weight, and address of the bias.
-
-        Inference tensors have no version, so in-place changes of them are not seen.
-        """
+        """Address and version of the weight, and address of the bias."""
         owned = self._parameters  # faster than attributes, which go through nn.Module.__getattr__
         weight, bias = owned["weight"], owned["bias"]
         assert weight is not None
-        try:
-            version = weight._version
-        except RuntimeError:
-            version = -1
-        return weight.data_ptr(), version, 0 if bias is None else bias.data_ptr()
+        return *weight_stamp(weight), 0 if bias is None else bias.data_ptr()
 
     def _drop_copies(self) -> None:
         self._copies.clear()

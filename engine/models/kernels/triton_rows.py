@@ -58,20 +58,17 @@ def gather(x: Tensor, rows: Tensor, added: Tensor | None = None) -> Tensor:
     return out
 
 
-def add_branches(h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor, *stored: Tensor) -> Tensor:
+def add_branches(h: Tensor, rows: Tensor, attn: Tensor, ffn: Tensor, stored: Tensor) -> Tensor:
     """Both branches added to `h` [B, R, D], and stored at `rows` [B, n]; see `ops.add_branches`."""
-    first, second = stored[0], stored[-1]
-    assert h.stride(-1) == first.stride(-1) == second.stride(-1) == 1, (
-        "the last dimension is contiguous"
-    )
+    assert h.stride(-1) == stored.stride(-1) == 1, "the last dimension is contiguous"
     assert len(rows) == len(h), "an index has the rows of each sequence"
     (batch, n, width), count = h.shape, rows.shape[1]
     out = torch.empty_like(h, memory_format=torch.contiguous_format)
     with torch.cuda.device_of(h):
         _add_branches[(n, batch, triton.cdiv(width, VALUES))](
-            h, rows.contiguous(), attn.contiguous(), ffn.contiguous(), first, second, out,
-            *h.stride()[:2], *first.stride()[:2], *second.stride()[:2], n, count, width,
-            triton.next_power_of_2(count), VALUES, len(stored) == 1,
+            h, rows.contiguous(), attn.contiguous(), ffn.contiguous(), stored, out,
+            *h.stride()[:2], *stored.stride()[:2], n, count, width,
+            triton.next_power_of_2(count), VALUES,
         )  # fmt: skip
     return out
 
@@ -172,9 +169,8 @@ def _gather(
 
 @triton.jit(do_not_specialize=["n", "count"])
 def _add_branches(
-    h, rows, attn, ffn, first, second, out, h_batch, h_row, first_batch, first_row, second_batch,
-    second_row, n, count, width: tl.constexpr, count_block: tl.constexpr, block: tl.constexpr,
-    joint: tl.constexpr,
+    h, rows, attn, ffn, stored, out, h_batch, h_row, stored_batch, stored_row, n, count,
+    width: tl.constexpr, count_block: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     row, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     at, place = tl.program_id(2) * block + tl.arange(0, block), tl.arange(0, count_block)
@@ -186,18 +182,12 @@ def _add_branches(
     x = tl.load(attn + source, mask=new, other=0.0)
     y = tl.load(ffn + source, mask=new, other=0.0)
     total = tl.load(h + sequence * h_batch + row * h_row + at, mask=inside, other=0.0)
-    target = first + sequence * first_batch + row * first_row + at
+    target = stored + sequence * stored_batch + row * stored_row + at
     number = out.dtype.element_ty
-    if joint:
-        x = (x.to(tl.float32) + y.to(tl.float32)).to(number)
+    x = (x.to(tl.float32) + y.to(tl.float32)).to(number)
     tl.store(target, x, mask=new)
     x = tl.where(fresh >= 0, x, tl.load(target, mask=old, other=0.0))
     total = (total.to(tl.float32) + x.to(tl.float32)).to(number)
-    if not joint:
-        target = second + sequence * second_batch + row * second_row + at
-        tl.store(target, y, mask=new)
-        y = tl.where(fresh >= 0, y, tl.load(target, mask=old, other=0.0))
-        total = (total.to(tl.float32) + y.to(tl.float32)).to(number)
     tl.store(out + (sequence * n + row) * width + at, total, mask=inside)
 
 
