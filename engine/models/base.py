@@ -232,11 +232,11 @@ class ModelAdapter(nn.Module):
         if names == "v":
             return (out,)
         rotated = counts[:-1] if names[-1] == "v" else counts
-        qk, *rest = out.split_with_sizes([sum(rotated), *counts[len(rotated) :]], 2)
+        qk, *rest = _parts(out, [sum(rotated), *counts[len(rotated) :]])
         if self.info.qk_norm:
-            qk = self._normed_heads(layer, names, qk.split_with_sizes(rotated, 2))
+            qk = self._normed_heads(layer, names, _parts(qk, rotated))
         rotary = self._rotary(length, x.dtype, x.device)
-        return (*rotary(qk, rows).split_with_sizes(rotated, 2), *rest)
+        return (*_parts(rotary(qk, rows), rotated), *rest)
 
     def rotary(self, length: int) -> Rotary:
         """The rotary embedding of canvases of `length`; the last four are cached."""
@@ -303,6 +303,11 @@ class ModelAdapter(nn.Module):
         block = self.block(layer)
         norms = {"q": block.q_norm, "k": block.k_norm}
         return torch.cat([norms[n](x) for n, x in zip(names, parts, strict=False)], 2)
+
+
+def _parts(x: Tensor, heads: list[int]) -> Sequence[Tensor]:
+    """`x` [B, n, H, dh] in parts of so many `heads` each; `x` itself if that is one part."""
+    return (x,) if len(heads) == 1 else x.split_with_sizes(heads, 2)
 
 
 def _rotary_cache(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from operator import itemgetter
 from types import BuiltinFunctionType, MethodDescriptorType
@@ -37,6 +37,7 @@ class Tape(TorchDispatchMode):
         self._constants: list[Any] = []
         self._made: dict[int, tuple[ref[Tensor], int]] = {}
         self._made_count = 0
+        self._views: dict[Hashable, int] = {}  # the slots of views, by the calls that made them
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -68,8 +69,12 @@ class Tape(TorchDispatchMode):
         if not mutable:
             if reused is not None:
                 return out
-            if may_be_views and min(inputs, default=-1) >= 0 and _are_views(args, results):
-                return out
+            if may_be_views and _are_views(args, results):
+                call = func, *(kwargs or ()), *map(_operand, values, inputs)
+                if min(inputs, default=-1) >= 0 or (single and self._is_known(call, out)):
+                    return out
+        elif torch.Tag.inplace_view in func.tags:
+            self._views.clear()
         if kwargs:
             function = _with_keywords(function, tuple(kwargs))
         output = self._record(function, inputs, reused)
@@ -114,6 +119,14 @@ class Tape(TorchDispatchMode):
             return self._record(lambda *items: list(items), [self._slot(x) for x in value])
         self._constants.append(value)
         return len(self._constants) - 1
+
+    def _is_known(self, call: Hashable, view: Tensor) -> bool:
+        """Whether an equal call was recorded, whose slot `view` gets; else the next slot is its."""
+        following = -self._made_count - 1
+        slot = self._views.setdefault(call, following)
+        if slot != following:
+            self._made[id(view)] = ref(view), slot
+        return slot != following
 
     def _record(self, function: Function, inputs: Sequence[int], output: int | None = None) -> int:
         """Append an operation; returns its output slot, a new one if `output` is None."""
@@ -163,6 +176,11 @@ def _facts(func: Any) -> _Facts:
     return _Facts(
         _torch_function(func), schema.is_mutable, bool(DATA_DEPENDENT & set(func.tags)), views
     )
+
+
+def _operand(value: Any, slot: int) -> Hashable:
+    """What identifies an operand: the slot of a tensor, else the value."""
+    return slot if isinstance(value, Tensor) else repr(value)
 
 
 def _are_tensors(out: Any) -> bool:

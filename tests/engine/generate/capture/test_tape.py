@@ -103,6 +103,27 @@ def test_an_operation_is_repeated_itself_if_the_function_has_other_parameters(mo
     assert torch.equal(replay(), views(x, x))
 
 
+def test_an_equal_view_is_made_once():
+    """Other places are other views; a view of a tensor whose shape was changed in place is new."""
+    x, tape = drawn(4, 4), Tape()
+
+    def call():
+        y = x * 2
+        y[0].add_(1)
+        total = y[0] + y[1] + y.view(2, 8)[0, :4]
+        y.t_()
+        return total + y[0]
+
+    with tape:
+        first = call()
+    made = [str(function) for function, _, _ in tape._operations].count(str(torch.select))
+    assert made == 3 + 1
+    replay = tape.make_replay([first])
+    assert torch.equal(replay()[0], first)
+    x.mul_(3)
+    assert torch.equal(replay()[0], call())
+
+
 def test_tensors_from_outside_are_written_in_place():
     x, kept = drawn(3, 8), torch.zeros(3, 8)
     seen = kept[1:]
