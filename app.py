@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.core.control import STOPPED
 from engine.core.files import ASSETS
-from engine.core.zero_gpu import on_zero
+from engine.core.variables import on_zero, only_torch_kernels
 from inspector.server.upload_folder import OWN_NAME
 from inspector.space import publish
 
@@ -164,6 +164,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     gc.disable()  # what is imported stays; to look for garbage in it takes seconds
     check_port(os.environ)
+    only_torch_kernels(os.environ)  # refuses another value
     settings = Settings.of(os.environ)
     keep_uploads_apart(os.environ)
     publish.unpack(ASSETS)

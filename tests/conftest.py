@@ -85,12 +85,12 @@ def own_cache(tmp_path_factory):
 
     Measured kernels may round differently in another run.
     """
+    from engine.core.variables import KERNELS
     from engine.models.kernels.choice import TORCH
-    from engine.models.kernels.machine import SETTING
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setenv(SETTING, TORCH)
+        patch.setenv(KERNELS, TORCH)
         yield
 
 

@@ -54,8 +54,9 @@ from engine.core.command_line import (
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, check_section, update_section
 from engine.core.threads import best_threads, usable_cores
+from engine.core.variables import KERNELS
 from engine.models.kernels.choice import TORCH
-from engine.models.kernels.machine import SETTING, machine_kernels
+from engine.models.kernels.machine import machine_kernels
 from engine.models.loading.random_weights import is_random_model
 from engine.serve import environment
 
@@ -166,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.write_readme:
         refuse_shorter(parser, args, ["rounds"], "leave out --write-readme")
     if args.kernels == TORCH:
-        os.environ[SETTING] = TORCH
+        os.environ[KERNELS] = TORCH
     try:
         if args.write_readme:
             check_section(RESULTS_README, GPU_SECTION)

@@ -21,6 +21,7 @@ from typing import Any
 from engine.core.control import STOPPED
 from engine.core.files import check_writable
 from engine.core.tables import update_section
+from engine.core.variables import only_torch_kernels
 
 
 @contextmanager
@@ -76,13 +77,14 @@ class CommandParser(ArgumentParser):
     def parse_known_args(
         self, args: Iterable[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """As of ArgumentParser. `--help` ends within it, before the processes are counted."""
+        """As of ArgumentParser. `--help` ends within it, before the environment is checked."""
         found = super().parse_known_args(args, namespace)
-        if self._alone:
-            try:
+        try:
+            only_torch_kernels(os.environ)  # refuses another value
+            if self._alone:
                 _check_alone()
-            except ValueError as error:
-                raise SystemExit(f"error: {error}") from None
+        except ValueError as error:
+            raise SystemExit(f"error: {error}") from None
         return found
 
 

@@ -10,14 +10,15 @@ import torch
 
 from engine.config.spec import RunSpec
 from engine.core.device import device_name
-from engine.models.kernels.choice import SETTING, TORCH
+from engine.core.variables import only_torch_kernels
+from engine.models.kernels.choice import TORCH
 from engine.models.loading.memory_estimate import free_bytes, main_device
 
 
 def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
     """Device, number format, threads, versions, seed, recorder level and checkpoint digest.
 
-    With `kernels` if SETTING chooses torch's routines.
+    With `kernels` if only torch's routines are used.
     """
     main = main_device(spec.device, free_bytes())
     found: dict[str, Any] = {
@@ -33,4 +34,4 @@ def describe(spec: RunSpec, checkpoint: str) -> dict[str, Any]:
         "record": spec.record,
         "checkpoint": checkpoint,
     }
-    return found | ({"kernels": TORCH} if os.environ.get(SETTING) == TORCH else {})
+    return found | ({"kernels": TORCH} if only_torch_kernels(os.environ) else {})

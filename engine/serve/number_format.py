@@ -17,14 +17,10 @@ import torch
 
 from engine.cache.methods.none import exact_logits
 from engine.config.spec import AUTO_DTYPE, RunSpec
+from engine.core.variables import KERNELS, only_torch_kernels
 from engine.models.base import ModelAdapter, ModelInfo
 from engine.models.kernels.choice import TORCH
-from engine.models.kernels.machine import (
-    SETTING,
-    choose_kernels,
-    keep_measured,
-    read_measured,
-)
+from engine.models.kernels.machine import choose_kernels, keep_measured, read_measured
 from engine.models.kernels.measure import median_times
 from engine.models.loading.exam_file import FULL, HALF, FormatScores, format_scores
 from engine.models.loading.families import read_model_info
@@ -95,8 +91,8 @@ class NumberFormats:
             return NumberFormat(FULL, f"bfloat16 costs right answers: {_said(worst)}")
         info = read_model_info(folder)
         gain = _known().get(_sizes(info))
-        if gain is None and os.environ.get(SETTING) == TORCH:
-            return NumberFormat(FULL, f"nothing is timed with {SETTING}={TORCH}")
+        if gain is None and only_torch_kernels(os.environ):
+            return NumberFormat(FULL, f"nothing is timed with {KERNELS}={TORCH}")
         if gain is None and measure:
             gain = self._measure(info)
             keep_measured(FILES, _known() | {_sizes(info): gain})

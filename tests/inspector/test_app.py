@@ -13,7 +13,8 @@ import pytest
 
 import app
 from app import Settings
-from engine.models.kernels.machine import FILES, MAX_BYTES, SETTING, read_measured
+from engine.core.variables import KERNELS
+from engine.models.kernels.machine import FILES, MAX_BYTES, read_measured
 from engine.serve.fair_queue import FairQueue
 from inspector.page.layout import Page
 from tests.support.micro import write_checkpoint
@@ -97,8 +98,9 @@ def test_a_folder_whose_name_is_taken_is_told(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("environment", "said"),
     [({"DRIFTSCOPE_MODELS": "~nobody-here/x"}, "DRIFTSCOPE_MODELS: ~nobody-here/x"),
-     ({"GRADIO_SERVER_PORT": "abc"}, "GRADIO_SERVER_PORT: 'abc' is not a port")],
-    ids=["folder", "port"],
+     ({"GRADIO_SERVER_PORT": "abc"}, "GRADIO_SERVER_PORT: 'abc' is not a port"),
+     ({KERNELS: "onednn"}, f"{KERNELS}: 'onednn' is unknown; set it to torch")],
+    ids=["folder", "port", "kernels"],
 )  # fmt: skip
 def test_an_app_that_cannot_start_says_why_in_one_line(environment, said, tmp_path):
     ended = subprocess.run(
@@ -221,7 +223,7 @@ def test_a_space_with_a_gpu_loads_what_is_on_its_disk_and_fits(caplog):
 
 def test_the_default_model_is_loaded_and_measured_in_a_thread(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.delenv(KERNELS, raising=False)
     assert not read_measured(FILES, dict, MAX_BYTES)
     app.load_default(app.make_session(Settings())).join()
     assert read_measured(FILES, dict, MAX_BYTES)

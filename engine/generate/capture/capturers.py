@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.core.device import capture_stream
-from engine.core.zero_gpu import on_zero
+from engine.core.variables import on_zero
 from engine.generate.capture.tape import Tape
 from engine.models.base import ModelAdapter, has_hooks
 from engine.models.kernels.linear import ROW_MULTIPLE, without_row_padding

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-SETTING = "DRIFTSCOPE_KERNELS"  # `torch`: no measurement, torch's own routines
 TORCH = "torch"  # the routine of every class that was not measured, and the default
 ROUTINES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "linear": (TORCH, "transposed", "onednn", "packed"),

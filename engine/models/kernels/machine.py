@@ -14,17 +14,10 @@ import torch
 
 from engine.core.device import cpu_name, keep_freed_memory
 from engine.core.files import cache_path, write_atomically
-from engine.core.zero_gpu import on_zero
+from engine.core.variables import on_zero, only_torch_kernels
 from engine.models.base import ModelAdapter
 from engine.models.feed_forward import ExpertLinear, ExpertSwiGLU
-from engine.models.kernels.choice import (
-    KEY_CLASSES,
-    ROW_CLASSES,
-    SETTING,
-    TORCH,
-    Kernels,
-    ShapeClass,
-)
+from engine.models.kernels.choice import KEY_CLASSES, ROW_CLASSES, Kernels, ShapeClass
 from engine.models.kernels.fused import faster_kernels
 from engine.models.kernels.linear import FusedLinear, RoutineLinear
 from engine.models.kernels.measure import measured, routine_names
@@ -40,11 +33,11 @@ log = logging.getLogger("driftscope")
 def choose_kernels(adapter: ModelAdapter) -> None:
     """Let an adapter use the fastest routines of this machine; measures what is not known yet.
 
-    Chooses none if SETTING is `torch`, or on ZeroGPU, which has no GPU while a model is loaded.
+    Chooses none if only torch's are wanted, or on ZeroGPU, which has no GPU when a model loads.
     """
     if adapter.device.type == "cpu":
         keep_freed_memory()
-    if os.environ.get(SETTING) == TORCH:
+    if only_torch_kernels(os.environ):
         return
     if adapter.device.type == "cpu":
         adapter.use_kernels(machine_kernels(shape_classes(adapter)))

@@ -9,8 +9,8 @@ from engine.batch import journal as journal_module
 from engine.batch.journal import Journal, run_key
 from engine.batch.outcome import Outcome
 from engine.config.spec import RunSpec
+from engine.core.variables import KERNELS
 from engine.evaluate.sharing.shared_exam import machine_of
-from engine.models.kernels.choice import SETTING
 from engine.serve import environment
 
 OUTCOME = Outcome("done", text="a „b“\n", ids=(4, 5), number=7, right=True, forwards=3, ms=1.5)
@@ -72,7 +72,7 @@ def test_a_key_is_of_spec_answer_checkpoint_machine_and_versions():
 def test_times_of_measured_routines_and_of_those_of_torch_are_kept_apart(monkeypatch):
     found = []
     for chosen in ("torch", ""):
-        monkeypatch.setenv(SETTING, chosen)
+        monkeypatch.setenv(KERNELS, chosen)
         found.append(environment.describe(RunSpec(), ""))
     assert [one.get("kernels") for one in found] == ["torch", None]
     assert run_key(RunSpec(), None, found[0]) != run_key(RunSpec(), None, found[1])

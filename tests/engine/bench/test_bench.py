@@ -14,7 +14,7 @@ from engine.bench.models import BenchModels
 from engine.catalog import check_model
 from engine.config.spec import RunSpec
 from engine.core.tables import RESULTS_README, section_marks
-from engine.models.kernels.machine import SETTING
+from engine.core.variables import KERNELS
 from engine.serve import drift_meter
 from tests.support.micro import ROOT
 
@@ -176,7 +176,7 @@ def test_the_cpu_suite_prints_its_rows(monkeypatch, results, capsys):
     monkeypatch.setattr(suite, "CPU_SHAPE", LLADA)
     monkeypatch.setattr(suite, "CPU_PROMPTS", (6,))
     monkeypatch.setattr(suite, "speed_settings", lambda: {suite.PLAIN: SHORT})
-    monkeypatch.delenv(SETTING)
+    monkeypatch.delenv(KERNELS)
     lines, found = command(capsys, "--suite", "cpu")
     assert len(found["rows"]) == 4
     assert sum("| prompt 6" in line for line in lines) == 4

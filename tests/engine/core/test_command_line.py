@@ -10,6 +10,7 @@ from engine.__main__ import COMMANDS
 from engine.__main__ import main as engine_main
 from engine.bench.synthetic_trace import main as synthetic
 from engine.core.command_line import command_parser, failure, make_out, table_command
+from engine.core.variables import KERNELS
 
 SMALL = ("--layers", "1", "--steps", "2", "--positions", "4")
 
@@ -106,6 +107,13 @@ def test_one_process_of_a_launcher_is_alone(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(SystemExit, match=r"^error: WORLD_SIZE must be a whole number, not 'two'"):
         parser.parse_args([])
+
+
+@pytest.mark.parametrize("words", [["bench"], ["evaluate"], ["batch", "--family", "balance"]])
+def test_an_unknown_choice_of_kernels_is_refused_before_the_work(words, monkeypatch):
+    monkeypatch.setenv(KERNELS, "onednn")
+    with pytest.raises(SystemExit, match=rf"^error: {KERNELS}: 'onednn' is unknown; set it to"):
+        engine_main(words)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 
 from engine.core.rows import ALL, put, take
+from engine.core.variables import KERNELS
 from engine.models.attention import attention
 from engine.models.kernels import fused, fused_trials, machine
-from engine.models.kernels.choice import SETTING, TORCH, Kernels
+from engine.models.kernels.choice import TORCH, Kernels
 from engine.models.kernels.linear import gated
 from engine.models.kernels.measure import median_times
 from engine.models.ops import Rotary, add_branches, drift, rms_norm, top_drift
@@ -351,7 +352,7 @@ def test_on_a_gpu_every_kernel_is_tried_and_agrees(monkeypatch, kernels, caplog)
     model = make_model(2).bfloat16().to(DEVICE)
     machine.choose_kernels(model)
     assert not model.kernels.fused
-    monkeypatch.delenv(SETTING)
+    monkeypatch.delenv(KERNELS)
     tried = []
     monkeypatch.setattr(
         fused, "median_times", lambda runs, clock: tried.extend(runs) or median_times(runs, clock)

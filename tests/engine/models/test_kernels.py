@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 
+from engine.core.variables import KERNELS
 from engine.models.kernels import machine, measure
 from engine.models.kernels.choice import MOST_OTHERS, ROUTINES, TORCH, Kernels, ShapeClass, fastest
 from engine.models.kernels.linear import FusedLinear
@@ -56,7 +57,7 @@ class FakeClock:
 @pytest.fixture
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(machine.SETTING)
+    monkeypatch.delenv(KERNELS)
     return tmp_path
 
 
@@ -232,7 +233,7 @@ def test_a_format_with_a_single_routine_is_not_measured(own_folder, monkeypatch,
 
 def test_the_setting_turns_measurement_off(own_folder, monkeypatch):
     monkeypatch.setattr(machine, "measured", lambda shapes: pytest.fail("measured"))
-    monkeypatch.setenv(machine.SETTING, TORCH)
+    monkeypatch.setenv(KERNELS, TORCH)
     adapter = adapter_of()
     machine.choose_kernels(adapter)
     assert not adapter.kernels.times

@@ -10,8 +10,9 @@ import engine.serve.number_format as number_format
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.events import RunStarted
 from engine.core.files import ASSETS
+from engine.core.variables import KERNELS
 from engine.evaluate import __main__ as evaluate
-from engine.models.kernels.machine import SETTING, measured_path
+from engine.models.kernels.machine import measured_path
 from engine.models.loading.checkpoint import CheckpointError
 from engine.models.loading.exam_file import EXAM, format_scores, write_exam
 from engine.models.loading.families import embedded_models, read_model_info
@@ -47,7 +48,7 @@ class Timer:
 def micro(tmp_path, monkeypatch):
     """A checkpoint with an exam, on a machine of which nothing is known."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv(SETTING)
+    monkeypatch.delenv(KERNELS)
     folder = write_checkpoint(tmp_path / "micro")
     write_exam(folder, rows())
     return folder
@@ -130,7 +131,7 @@ def test_a_kept_speed_up_that_cannot_be_is_measured_again(micro, gain):
 
 
 def test_nothing_is_timed_where_measuring_is_turned_off(micro, monkeypatch):
-    monkeypatch.setenv(SETTING, "torch")
+    monkeypatch.setenv(KERNELS, "torch")
     timer = Timer()
     assert formats_of(micro, timer).measured(SPEC).dtype == "float32"
     assert timer.measured == 0
@@ -200,7 +201,7 @@ def test_an_exam_file_keeps_what_the_choice_needs(micro):
 
 def test_exams_of_embedded_models_decide(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(SETTING)
+    monkeypatch.delenv(KERNELS)
     formats = NumberFormats(ModelResolver(embedded_models(ASSETS), None, False), Timer())
     chosen = {
         name: formats.measured(dataclasses.replace(SPEC, model=name)).dtype
