@@ -44,6 +44,7 @@ from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
 from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import (
+    OF_MASKED,
     initial_state,
     load_state,
     load_vocabulary,
@@ -253,7 +254,7 @@ def check_finite(value: float, phase: dict[str, Any], what: str = "loss") -> Non
     if not math.isfinite(value):
         raise FloatingPointError(
             f"the {what} is {value} at step {phase['step']}; give lower --lr and --matrix-lr, and "
-            "--stop-phase, since an interrupted phase keeps its rates"
+            "--stop-phase if the phase was saved before, since it would keep its rates"
         )
 
 
@@ -277,14 +278,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--vocabulary", choices=tuple(tokenizer.ROWS), default="words", help="of the tokenizer"
     )
-    one.add_argument(
-        "--copies", type=share, default=0.0, help="masked: share of batches with noisy copies"
-    )
+    one.add_argument("--copies", type=share, help="masked: share of batches with noisy copies")
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
     one.add_argument("--steps", type=positive, default=1000, help="training steps of the phase")
-    one.add_argument("--shift", type=int, choices=(0, 1), default=0, help="1: logits as Dream's")
-    one.add_argument("--block", type=not_negative, default=0, help="masked: size if block-causal")
+    one.add_argument("--shift", type=int, choices=(0, 1), help="masked: 1 for logits as Dream's")
+    one.add_argument("--block", type=not_negative, help="masked: size if block-causal")
     one.add_argument(
         "--families", type=_weighted, nargs="+", default=((WORDS, 1.0),), metavar="NAME[:WEIGHT]",
         help=f"families of the problems: {', '.join(corpus.families())}; by default {WORDS}",
@@ -296,11 +295,10 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--few-shot", type=share, default=0.0, help="share with worked examples")
     one.add_argument("--turns", type=positive, default=5, help="most problems in a few-shot sample")
     one.add_argument(
-        "--extra", type=not_negative, nargs="+", default=(0, 16, 32),
-        help="positions after the answer",
-    )  # fmt: skip
-    one.add_argument("--uniform", type=share, default=0.2, help="share masked over all the region")
-    one.add_argument("--sums", type=share, default=0.0, help="share that predicts a result next")
+        "--extra", type=not_negative, nargs="+", help="masked: positions after the answer"
+    )
+    one.add_argument("--uniform", type=share, help="masked: share masked over all the region")
+    one.add_argument("--sums", type=share, help="masked: share that predicts a result next")
     one.add_argument(
         "--number-weight", type=above_zero, default=2.0, help="weight of number tokens"
     )
@@ -318,6 +316,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--bf16", action="store_true", help="activations in bfloat16")
     one.add_argument("--compile", action="store_true", help="compile the network (needs g++)")
     one.add_argument("--stop-phase", action="store_true", help="end the unfinished phase now")
+    one.set_defaults(**OF_MASKED)
     for name, text in (("export", "write config, tokenizer and weights"), ("card", "write README")):
         other = commands.add_parser(name, help=text)
         other.add_argument("--folder", type=Path, required=True, help="folder of the model")

@@ -19,7 +19,10 @@ from engine.tiny.training_inputs import Recipe
 
 FILE, BEST, VOCABULARY = "state.pt", "best.pt", "tokenizer.json"
 OF_PHASE = ("steps", "seed", "lr", "matrix_lr", "warm", "decay")  # options beside the recipe
-OF_MASKED = ("copies", "shift", "block", "sums")  # options that say nothing of a causal network
+# Options that say nothing of a causal network, and their defaults.
+OF_MASKED = {
+    "copies": 0.0, "shift": 0, "block": 0, "sums": 0.0, "extra": (0, 16, 32), "uniform": 0.2
+}  # fmt: skip
 PHASE_SEED = 1000  # from the seed of a phase to that of the next one
 
 
@@ -101,6 +104,8 @@ def phase_of(args: Namespace, state: dict[str, Any]) -> dict[str, Any]:
             _continue_on(phases[-1], args.device)
             return phases[-1]
         phases[-1]["steps"] = phases[-1]["step"]
+    elif args.stop_phase:
+        raise ValueError(f"--stop-phase: {args.out} has no unfinished phase; leave it out")
     if args.init is not None and state["optimizers"]:
         raise ValueError(
             f"--init: {args.out} has a run, which goes on from its own weights; leave it out, or "
@@ -140,8 +145,8 @@ def _new_phase(args: Namespace, before: int) -> dict[str, Any]:
     """A phase after `before` other ones. Raises ValueError naming an option."""
     if args.sizes[0] > args.sizes[1]:
         raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
-    for name in OF_MASKED if args.kind == "causal" else ():
-        if getattr(args, name):
+    for name, usual in OF_MASKED.items():
+        if args.kind == "causal" and _typed(getattr(args, name)) != _typed(usual):
             raise ValueError(
                 f"--{name}: only masked networks take it; leave out --{name} or --kind causal"
             )

@@ -342,7 +342,10 @@ def test_the_sizes_are_given_from_small_to_large(tmp_path):
         train("run", "--out", str(tmp_path), "--sizes", "1", "0")
 
 
-@pytest.mark.parametrize("words", ["--block 16", "--copies 0.8", "--shift 1", "--sums 0.1"])
+@pytest.mark.parametrize(
+    "words",
+    ["--block 16", "--copies 0.8", "--shift 1", "--sums 0.1", "--extra 8", "--uniform 0.5"],
+)
 def test_options_of_masked_networks_say_nothing_of_a_causal_one(words, tmp_path):
     """No layout takes blocks: neither Qwen2's, which has none, nor Fast-dLLM v2's."""
     flag, value = words.split()

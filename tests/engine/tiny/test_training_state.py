@@ -65,6 +65,12 @@ def test_an_interrupted_phase_refuses_other_options(words, kept, interrupted):
     assert interrupted["phases"][1]["steps"] == 5
 
 
+def test_a_phase_is_stopped_only_if_one_is_unfinished(interrupted):
+    interrupted["phases"][1]["step"] = interrupted["phases"][1]["steps"]
+    with pytest.raises(ValueError, match=r"^--stop-phase: out has no unfinished phase; leave it"):
+        phase_of(options(*PHASE, "--stop-phase"), interrupted)
+
+
 def test_a_run_that_goes_on_takes_no_other_weights(interrupted):
     interrupted["phases"][1]["step"] = interrupted["phases"][1]["steps"]
     with pytest.raises(ValueError, match=r"^--init: out has a run, .* leave it out, or give"):
