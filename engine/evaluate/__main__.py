@@ -65,6 +65,7 @@ from engine.evaluate.sharing.shared_exam import Sample, SharedExam, rates_remove
 from engine.guider.model import Guider
 from engine.models.loading.families import named_checkpoints
 from engine.serve import environment
+from engine.serve.guider_pool import check_rule
 from engine.serve.loaded_model import LoadedModel, check_context
 from engine.serve.model_pool import ModelPool
 from engine.tiny.corpus import exam_questions, example_counts, families
@@ -150,8 +151,14 @@ def _evaluate(
 
 
 def _check_exam(spec: RunSpec) -> None:
-    """Raise ValueError if a spec would change the problems, or record, which slows the runs."""
+    """Raise ValueError if a spec changes the problems, or records, which slows the runs.
+
+    Also if its unmasker does not take its stop texts.
+    """
     check_bare(spec, "specs", "an exam")
+    if spec.suffix:
+        raise ValueError("suffix: it would change the problems of an exam; leave it out")
+    check_rule(spec)
     if spec.record != "off":
         raise ValueError(
             f"record: {spec.record} is not for an exam; leave it out, or use python -m engine "
@@ -220,7 +227,7 @@ def _check_timed(
             spec = resized(one.spec, prompt, length)
             tokens = len(pool.prompt(spec) or ())
             try:
-                check_context(tokens, spec, info, pool.suffix_tokens(spec))
+                check_context(tokens, spec, info)
             except ValueError:
                 raise ValueError(
                     f"{flag}: a prompt of {tokens} tokens and its answer of {length} exceed the "

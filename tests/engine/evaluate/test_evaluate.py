@@ -71,13 +71,19 @@ def test_an_exam_is_not_recorded(tmp_path):
             main(["--problems", "1", *flags])
 
 
-@pytest.mark.parametrize("field", [{"messages": [["user", "2 + 3"]]}, {"fixed": [[0, 9]]}])
-def test_an_exam_takes_no_row_that_changes_its_problems(field, tmp_path):
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({"messages": [["user", "2 + 3"]]}, "specs: an exam takes no start, fixed tokens"),
+     ({"fixed": [[0, 9]]}, "specs: an exam takes no start, fixed tokens"),
+     ({"suffix": "So:"}, "suffix: it would change the problems of an exam"),
+     ({"stop": ["."], "unmasker": "autoregressive"}, "stop: an autoregressive model takes none")],
+)  # fmt: skip
+def test_an_exam_takes_no_row_that_changes_its_problems_or_is_not_honoured(fields, said, tmp_path):
     """With messages every problem would have the same prompt."""
     path = tmp_path / "specs.json"
-    path.write_text(json.dumps([{"name": "a"}, {"name": "b"} | field]))
-    with pytest.raises(SystemExit, match=r"^error: specs: an exam takes no start, fixed tokens"):
-        main(["--problems", "1", "--specs", str(path)])
+    path.write_text(json.dumps([{"name": "a"}, {"name": "b"} | fields]))
+    with pytest.raises(SystemExit, match=f"^error: {said}"):
+        main(["--problems", "1", "--timed", "0", "--specs", str(path)])
 
 
 @pytest.mark.parametrize("rows", [None, '[{"name": "a"}]'])
