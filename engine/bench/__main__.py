@@ -134,8 +134,7 @@ def _model(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Report:
     base = suite.own_blocks(base, info)
     cases = list(suite.model_cases(base, info, args.tokens))
     if args.specs:
-        named = check_rules(read_specs(args.specs, base))
-        cases = [CaseSpec(one.name, one.spec, args.tokens) for one in named]
+        cases = _cases_of(args.specs, base, args.tokens)
     if not any(is_random_model(one.spec.model) for one in cases):
         reason = "only a shape has a prompt of so many tokens; leave it out"
         refuse_flags(parser, args, ["tokens"], reason)
@@ -149,6 +148,19 @@ def _model(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Report:
     sizes = conditions(args.rounds, *(one.spec for one in cases))
     where = f"{tokens} prompt tokens, {sizes}"
     return Report(f"{report.table(rows)}\n{where}\n", {"rows": rows}, spec)
+
+
+def _cases_of(path: Path, base: RunSpec, tokens: int) -> list[CaseSpec]:
+    """The cases of a file of settings. Raises ValueError if a shape is given a prompt."""
+    named = check_rules(read_specs(path, base))
+    for one in named:
+        for field in ("prompt", "messages", "images"):
+            if getattr(one.spec, field) and is_random_model(one.spec.model):
+                raise ValueError(
+                    f"specs: {one.name}: {field}: a shape gets --tokens random tokens as its "
+                    "prompt; leave it out, or choose a checkpoint"
+                )
+    return [CaseSpec(one.name, one.spec, tokens) for one in named]
 
 
 SUITES = {"cpu": _cpu, "gpu": _gpu, "growth": _growth}

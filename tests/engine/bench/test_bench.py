@@ -116,6 +116,14 @@ def test_an_invalid_row_of_a_specs_file_is_named(tmp_path, capsys):
         command(capsys, "--model", LLADA, "--specs", specs)
 
 
+@pytest.mark.parametrize("field", [{"prompt": "2 + 3"}, {"messages": [["user", "2 + 3"]]}])
+def test_a_prompt_of_a_shape_is_refused(field, tmp_path, capsys):
+    """It would be left out: a shape has no tokenizer of its own."""
+    specs = settings_file(tmp_path, {"name": "odd"} | field)
+    with pytest.raises(SystemExit, match=rf"^error: specs: odd: {next(iter(field))}: a shape gets"):
+        command(capsys, "--model", LLADA, "--specs", specs, "--tokens", "5")
+
+
 @pytest.mark.parametrize("words", [("--rounds", "0"), ("--threads", "all"), ("--tokens", "-1")])
 def test_an_invalid_number_is_rejected(capsys, words):
     with pytest.raises(SystemExit):
