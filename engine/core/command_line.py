@@ -23,10 +23,15 @@ from engine.core.files import check_writable
 from engine.core.tables import update_section
 from engine.core.variables import only_torch_kernels
 
+OUT_OF_MEMORY = (
+    "the device ran out of memory; give shorter prompts or answers, a smaller batch, a smaller "
+    "number format or another device"
+)
+
 
 @contextmanager
 def without_traceback() -> Iterator[None]:
-    """Let a command exit with STOPPED after Control-C.
+    """Let a command exit with STOPPED after Control-C, and with an error if memory runs out.
 
     It exits with 1 if the reader of its output ends first, as `head` does.
     """
@@ -39,6 +44,19 @@ def without_traceback() -> Iterator[None]:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
         raise SystemExit(1) from None
+    except Exception as error:
+        if not _ran_out_of_memory(error):
+            raise
+        raise failure(error, Namespace()) from None
+
+
+def _ran_out_of_memory(error: Exception) -> bool:
+    """Whether a device or the host ran out of memory. May load torch, as most commands do."""
+    if not isinstance(error, RuntimeError | MemoryError):
+        return False
+    from engine.core.device import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 class HelpFormatter(RawDescriptionHelpFormatter):
@@ -218,6 +236,8 @@ def failure(error: Exception, args: Namespace) -> SystemExit | BrokenPipeError:
     """
     if isinstance(error, BrokenPipeError):
         return error
+    if _ran_out_of_memory(error):
+        return SystemExit(f"error: {OUT_OF_MEMORY} ({error})")
     if isinstance(error, OSError) and isinstance(error.filename, str):
         for name, value in vars(args).items():
             given = value if isinstance(value, list) else [value]

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.__main__ import COMMANDS
 from engine.__main__ import main as engine_main
@@ -162,6 +163,30 @@ def test_the_option_is_that_of_the_file():
     other = PermissionError(13, "Permission denied", "elsewhere")
     assert str(failure(other, args)) == f"error: {other}"
     assert str(failure(ValueError("seed: give one"), args)) == "error: seed: give one"
+
+
+@pytest.mark.parametrize(
+    ("command", "work"),
+    [("bench", "engine.bench.__main__._model"), ("sweep", "engine.bench.ratio_sweep.measure"),
+     ("evaluate", "engine.evaluate.__main__._run")],
+)  # fmt: skip
+def test_memory_that_runs_out_ends_a_command_with_the_remedies(command, work, monkeypatch):
+    def full(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(work, full)
+    said = r"^error: the device ran out of memory; give shorter prompts .* \(CUDA out of memory"
+    with pytest.raises(SystemExit, match=said):
+        engine_main([command])
+
+
+def test_another_failure_of_a_command_keeps_its_traceback(monkeypatch):
+    def broken(*given):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr("engine.bench.__main__._model", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        engine_main(["bench"])
 
 
 def test_output_whose_reader_ends_first_is_no_error_of_a_command():
