@@ -81,6 +81,7 @@ LENGTHS = {"gen_length": 96, "block_length": 32, "steps": 96}
 # The others serve the search.
 LEAST_HELD_OUT, MOST_HELD_OUT = LEAST_PROMPTS - 2, MAX_PROMPTS - MOST_SEARCH_PROMPTS
 HELD_OUT = 500  # unless --held-out says otherwise; fewer are not published
+CANDIDATES = 12  # the same of --candidates
 TESTED = 6  # most settings of a final test
 # Further problems decoded together. Batches of 8 and of 20 took longer on two cores with 8 MB of
 # cache.
@@ -88,8 +89,8 @@ BATCH = 4
 FRONTS = "fronts.json"
 # Fields of fronts.json that --further reads.
 OF_A_DOCUMENT = {
-    "environment", "family", "further", "held_out", "keep", "methods", "model", "searched", "seed",
-    "shots",
+    "candidates", "environment", "family", "further", "held_out", "keep", "methods", "model",
+    "searched", "seed", "shots",
 }  # fmt: skip
 OF_A_SHORTER_SEARCH = ("held_out", "candidates")  # flags
 OF_A_SEARCH = (*OF_A_SHORTER_SEARCH, "caches", "keep", "seed")
@@ -145,16 +146,19 @@ def most_runs(request: AdviceRequest) -> int:
 
 
 def measure(
-    asked: Sequence[AdviceRequest], out: Path, session: Session, family: str
+    asked: Sequence[AdviceRequest], candidates: int, out: Path, session: Session, family: str
 ) -> dict[str, Any] | None:
-    """Work on the requests; returns the document of fronts.json, or None after a stop."""
+    """Work on the requests; returns the document of fronts.json, or None after a stop.
+
+    `candidates` is the number of --candidates, of which a request may have fewer (`affordable`).
+    """
     journal, control = Journal(out / "runs.jsonl"), Control()
     run, first = partial(session.run, control=control), asked[0]
     exact: list[ExactRun] = []  # the same for all methods
     document: dict[str, Any] = {
         "command": COMMAND, "environment": dict(session.environment(first.plain)),
         "model": first.base.model, "family": family, "shots": SHOTS, "keep": first.keep,
-        "seed": first.seed, "searched": len(first.search_prompts),
+        "seed": first.seed, "candidates": candidates, "searched": len(first.search_prompts),
         "held_out": len(first.held_back), "further": 0, "methods": [],
     }  # fmt: skip
     for request in asked:
@@ -236,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if args.estimate:
                 return
             make_out(args.out)
-            document = measure(asked, args.out, session, family)
+            document = measure(asked, args.candidates, args.out, session, family)
             if document is None:
                 print("stopped; the same command continues", file=sys.stderr)
                 raise SystemExit(STOPPED)
@@ -293,6 +297,11 @@ def _check_published(
         raise ValueError(
             f"--publish: {FRONTS} lacks {', '.join(missing)}; measure all methods first"
         )
+    if first["candidates"] < CANDIDATES:
+        raise ValueError(
+            f"--publish: {FRONTS} is of a search with --candidates {first['candidates']}, fewer "
+            f"than {CANDIDATES}; search again with more, or leave out --publish"
+        )
     problems = first["held_out"] + first["further"] + args.further
     if problems < HELD_OUT:
         raise ValueError(
@@ -338,7 +347,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="tiny-llada", help="embedded model, or its folder")
     parser.add_argument("--caches", help="methods, separated by commas; default: all")
     parser.add_argument("--held-out", type=int, default=HELD_OUT, help="problems of the final test")
-    parser.add_argument("--candidates", type=int, default=12, help="settings to run of each cache")
+    parser.add_argument(
+        "--candidates", type=int, default=CANDIDATES, help="settings to run of each cache"
+    )
     parser.add_argument("--keep", type=float, default=0.95, help="share of accuracy to be kept")
     parser.add_argument("--seed", type=not_negative, default=7, help="of problems and searches")
     one = parser.add_mutually_exclusive_group()

@@ -92,6 +92,7 @@ def document(**changes):
     return {
         "held_out": 4, "further": 0, "family": "f", "shots": 0, "model": "m", "searched": 2,
         "keep": 0.95, "environment": {"device_name": "cpu"}, "methods": [method(**changes)],
+        "candidates": 12,
     }  # fmt: skip
 
 
@@ -118,8 +119,7 @@ def document_of_two():
 
 def test_further_problems_count_like_the_first_ones():
     lost = (True, True, True, False)
-    after = with_further(document(), solved(preset=lost))
-    row, held = settings(after)
+    row, held = settings(with_further(document(), solved(preset=lost)))
     expected = accuracy_kept([(True, right) for right in (*ALL, *lost)])
     assert held["preset"]["kept"] == dataclasses.asdict(expected)
     assert held["preset"]["speed_up"] == 2
@@ -310,9 +310,10 @@ def test_an_estimate_and_some_of_the_methods_are_not_published(words, tmp_path, 
 @pytest.mark.parametrize(
     ("model", "change", "said"),
     [("tiny-llada", {}, "fronts.json lacks .*dllm_cache"), ("model", {}, "model is not an embed"),
-     ("tiny-llada", EVERY, "493 held-out problems are fewer than 500; give a larger --further")],
+     ("tiny-llada", EVERY, "493 held-out problems are fewer than 500; give a larger --further"),
+     ("tiny-llada", EVERY | {"candidates": 2}, "fronts.json is of a search with --candidates 2")],
 )  # fmt: skip
-def test_further_results_of_some_methods_or_problems_are_not_published(
+def test_further_results_of_some_methods_problems_or_candidates_are_not_published(
     model, change, said, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(fronts, "RESULTS_README", ASSETS / "results" / "README.md")
