@@ -51,12 +51,12 @@ def without_traceback() -> Iterator[None]:
 
 
 def _ran_out_of_memory(error: Exception) -> bool:
-    """Whether a device or the host ran out of memory. May load torch, as most commands do."""
-    if not isinstance(error, RuntimeError | MemoryError):
+    """Whether torch found no memory; the message of a failed run has remedies of its own."""
+    if not isinstance(error, RuntimeError):
         return False
-    from engine.core.device import is_out_of_memory
+    import torch  # most commands have loaded it
 
-    return is_out_of_memory(error)
+    return isinstance(error, torch.OutOfMemoryError)
 
 
 class HelpFormatter(RawDescriptionHelpFormatter):
