@@ -26,7 +26,7 @@ MODELS = (
     "JetLM/SDAR-8B-Chat", "Efficient-Large-Model/Fast_dLLM_v2_7B",
 )  # fmt: skip
 TOKENS = 256  # of the prompt
-# The caches that need the most memory, by the model's attention.
+# The single caches that need the most memory at their own settings, by the model's attention.
 CACHED = {"full": "dllm_cache", "block_causal": "frozen"}
 HEAD = (
     "model", "Space hardware", "of memory", "weights", "plain run", "cached run", "needed", "fits",

@@ -240,7 +240,10 @@ class CachePolicy:
         return StepPlan(view.rows_in_sight, kind="full" if full else "partial")
 
     def plan(self, layer: int, probe: LayerProbe) -> LayerPlan:
-        """Choose the rows that a layer recomputes; a site with rows left out must be in `sites`."""
+        """Choose the rows that a layer recomputes; a site with rows left out must be in `sites`.
+
+        In place of `attn` and `ffn`, `sites` may name their sum, `branch`.
+        """
         return LayerPlan()
 
     # State.

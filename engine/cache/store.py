@@ -17,8 +17,8 @@ from engine.models.base import ModelInfo
 class Site:
     """An activation that a policy stores in each layer.
 
-    `k` and `v` have the shape that attention takes, [B, Hkv, T, dh], `attn` and `ffn` [B, T, D],
-    any other name [B, T, width]. `start` is the first position stored.
+    `k` and `v` have the shape that attention takes, [B, Hkv, T, dh], `attn`, `ffn` and their sum
+    `branch` [B, T, D], any other name [B, T, width]. `start` is the first position stored.
     """
 
     name: str

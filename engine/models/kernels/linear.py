@@ -31,7 +31,8 @@ ONEDNN_DTYPES = (torch.float32, *((torch.bfloat16,) if BFLOAT16 else ()))
 def weight_stamp(weight: Tensor) -> tuple[int, int]:
     """Address and version of a weight, which differ once it was replaced or changed in place.
 
-    Inference tensors have no version, so in-place changes of them are not seen.
+    Inference tensors have no version, so in-place changes of them are not seen, nor are those made
+    through `weight.data`.
     """
     try:
         return weight.data_ptr(), weight._version
