@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,12 @@ def wait(event: Waiting) -> dict[str, Any]:
         return {"ahead": event.ahead, "seconds": seconds}
     done = {"done": event.done, "total": event.total, "unit": event.unit}
     return done | {"what": event.what[:120]}
+
+
+def last_wait(events: Sequence[Any]) -> dict[str, Any]:
+    """`wait` with its `state`, if a task waits after `events`; else nothing."""
+    last = events[-1] if events else None
+    return {"wait": {"state": last.state, **wait(last)}} if isinstance(last, Waiting) else {}
 
 
 def lane_end(trace: Trace) -> dict[str, Any]:

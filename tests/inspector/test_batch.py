@@ -7,7 +7,7 @@ import pytest
 
 from engine.batch import service
 from engine.batch.service import BatchService
-from engine.core.events import QueueFullError
+from engine.core.events import QueueFullError, Waiting
 from inspector.handlers.tasks import prompt_sources
 from inspector.handlers.tasks.batch_handlers import MAX_TEXT, BatchHandlers, _shortened
 from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED
@@ -101,6 +101,15 @@ def test_a_stop_keeps_what_was_run_and_continue_does_the_rest(press, tab, reques
     assert json.loads(tab.rows([last["batch"], 0]))["rows"][:kept] == before
     buttons = tab.idle(request_of(), json.dumps(last))
     assert [one["interactive"] for one in buttons] == [True, True, False, False]
+
+
+def test_a_message_says_what_its_batch_waits_for(tab):
+    """Else nobody knows what is done to the layers."""
+    task, wait = SimpleNamespace(progress=dict), Waiting("calibrating", 3, 32, "m", unit="layers")
+    assert json.loads(tab.document(task, [wait], whole=False)) == {
+        "wait": {"state": "calibrating", "done": 3, "total": 32, "unit": "layers", "what": "m"}
+    }
+    assert json.loads(tab.document(task, [wait, None], whole=False)) == {}
 
 
 def test_continue_does_not_stop_a_batch_that_runs(press, tab, request_of):

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
-from engine.core.events import Waiting
 from inspector.handlers.api import refused
 from inspector.handlers.page_handlers import RUNS, Handlers
 from inspector.handlers.tasks.task_api import TaskEndpoints, prompt_source
@@ -48,8 +47,7 @@ class BatchEndpoints(TaskEndpoints[Batch]):
             raise refused(error) from None
 
         def message(events: Sequence[Any]) -> dict[str, Any]:
-            wait = events[-1] if isinstance(events[-1], Waiting) else None
-            return found.progress() | ({"wait": messages.wait(wait)} if wait else {})
+            return found.progress() | messages.last_wait(events)
 
         yield from self._stream(partial(found.run, first=first), message)
         yield found.figures() | {"runs": found.rows(0, ROWS)}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from engine.config.spec import RaceSpec, RunSpec
-from engine.core.events import StepEvent, Waiting
+from engine.core.events import StepEvent
 from inspector.handlers.page_handlers import Handlers, visitor_id
 from inspector.handlers.tasks.task_handlers import TaskHandlers
 from inspector.page_data import messages, tokens
@@ -71,12 +71,9 @@ class BatchHandlers(TaskHandlers[Batch]):
         found = task.figures() if whole else task.progress()
         for row in found.get("settings", ()):
             row["title"] = self._handlers.form.catalog.title(row.pop("spec"))
-        last = events[-1] if events else None
-        if isinstance(last, Waiting):
-            found["wait"] = messages.wait(last)
-        if isinstance(last, StepEvent):
-            found["step"] = last.step
-        return to_json(found)
+        if events and isinstance(events[-1], StepEvent):
+            found["step"] = events[-1].step
+        return to_json(found | messages.last_wait(events))
 
     def rows(self, asked: Any) -> str:
         """Finished runs as JSON: `[batch, first]` is the untrusted request of a client."""

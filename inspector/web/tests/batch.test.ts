@@ -146,6 +146,19 @@ test("the state says what is done, what is next and how long the rest takes", ()
   assert.equal(stateWords({ ...before, state: "failed" }), "Failed. prompts: none.");
 });
 
+test("a batch says what it waits for, in the words of a race", () => {
+  const layers = { done: 3, total: 32, unit: "layers", what: "m" };
+  const head = "Running. 1 of 4 runs. ";
+  assert.equal(
+    stateWords(progress({ wait: { state: "calibrating", ...layers } })),
+    head + "Preparing the cache for this model (once, not timed) … m · 9 % · 3 of 32 layers.",
+  );
+  assert.equal(
+    stateWords(progress({ wait: { state: "lock", ahead: 0, seconds: null } })),
+    head + "Waiting for another run to finish …",
+  );
+});
+
 test("a run in a line names its agreement, its answer and its cost", () => {
   assert.equal(runWords(row()), "50 % same · ✓ right · 8 forwards, 1.50 s");
   assert.equal(runWords(row({ agreement: null, right: null })), "8 forwards, 1.50 s");

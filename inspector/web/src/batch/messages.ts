@@ -33,7 +33,8 @@ export interface BatchProgress {
   done: number;
   total: number;
   seconds_left: number | null;
-  wait?: Wait;
+  /** What it waits for; the states are those of a race. */
+  wait?: Wait & { state: string };
   step?: number;
   settings?: Setting[];
   record?: string;

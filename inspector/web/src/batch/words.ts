@@ -2,6 +2,7 @@
 import { duration, number, percent, plural, roughTime } from "../base/format.ts";
 import { TASK_STATES } from "../base/task_states.ts";
 import { waitWords } from "../race/progress.ts";
+import { STATES as RACE_STATES } from "../race/report.ts";
 import type { BatchProgress, Row } from "./messages.ts";
 
 const STATES: Readonly<Record<string, string>> = {
@@ -16,9 +17,10 @@ export function stateWords(progress: BatchProgress): string {
   if (progress.state === "refused" && progress.batch) parts.push("Below is the last batch.");
   if (["failed", "refused"].includes(progress.state)) return parts.join(" ");
   if (progress.total) parts.push(`${number(progress.done)} of ${plural(progress.total, "run")}.`);
-  if (progress.wait && progress.state === "running")
-    parts.push(`Waiting: ${waitWords(progress.wait)}.`);
-  else if (progress.step !== undefined && progress.state === "running")
+  if (progress.wait && progress.state === "running") {
+    const words = waitWords(progress.wait);
+    parts.push(RACE_STATES[progress.wait.state] ?? "", words && words + ".");
+  } else if (progress.step !== undefined && progress.state === "running")
     parts.push(`The next one is at step ${progress.step + 1}.`);
   if (progress.seconds_left !== null && progress.done < progress.total)
     parts.push(`About ${roughTime(progress.seconds_left)} for the others.`);
