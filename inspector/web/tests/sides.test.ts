@@ -26,9 +26,14 @@ function sides(a: Partial<Frame>, b: Partial<Frame>, apart = ""): [boolean, stri
 
 test("both lanes are shown if both were recorded and can be compared", () => {
   assert.deepEqual(sides({}, {}), [true, ""]);
-  for (const lack of [{ level: "steps" }, { steps: 0 }] as const)
-    assert.match(sides({}, lack)[1], /^Only this lane was recorded/);
+  assert.match(sides({}, { level: "steps" })[1], /^Only this lane was recorded/);
   assert.deepEqual(sides({}, {}, "Other prompts.")[1], "Other prompts. This lane is shown alone.");
+});
+
+test("a lane that ended before its first step is not said to be without a recording", () => {
+  const alone = "Lane B took no step, so this lane is shown alone.";
+  for (const level of ["layers", "off"] as const) // the second one as such a trace is read
+    assert.deepEqual(sides({}, { steps: 0, level }), [false, alone]);
 });
 
 test("lanes whose models have other numbers of layers are not compared layer by layer", () => {

@@ -26,9 +26,11 @@ export function bothSides(panel: Panel, level: Level = "layers"): boolean {
 
 /** Why the lanes cannot be shown beside each other; empty if they can. */
 function lackOfSides({ name, inspector: { frames, store } }: Panel, level: Level): string {
+  const idle = LANES.find((lane) => frames[lane]?.steps === 0);
+  if (idle) return `Lane ${idle.toUpperCase()} took no step, so this lane is shown alone.`;
   const recorded = LANES.every((lane) => {
     const frame = frames[lane];
-    return frame?.steps && hasLevel(frame, level) && !frame.lacks.includes(name);
+    return frame && hasLevel(frame, level) && !frame.lacks.includes(name);
   });
   if (!recorded) return "Only this lane was recorded for this view, so it is shown alone.";
   const apart = store.summary?.apart ?? "";
