@@ -31,6 +31,8 @@ interface Page {
   cursor: Cursor;
   shown: Map<string, FigureSpec>;
   said: Map<string, string | null>;
+  /** The lanes and layers that were asked for ahead. */
+  ahead: (readonly [LaneName, Query["layer"]])[];
 }
 
 /** Draw one lane or both; `gone` tells which parts of which lanes are missing. */
@@ -48,11 +50,12 @@ function page(lanes: "one" | "both", gone: (lane: LaneName, part: string) => boo
   const get = (name: LaneName, { part = "" }: Query): Slice | Missing =>
     gone(name, part) ? { missing: "It is gone." } : SLICES[part];
   const nothing = (): void => undefined;
+  const ahead: Page["ahead"] = [];
   const cursor = new Cursor(() => draw());
   const lane = { before: 0, stepNumber: (row: number) => row + 1 };
   const store = { lanes: { a: lane, b: lane }, summary: { apart: "" } };
   const frames = { a: frame(), b: frame() };
-  const slices = { get, ahead: nothing };
+  const slices = { get, ahead: (name: LaneName, { layer }: Query) => ahead.push([name, layer]) };
   const inspector = { key: "run/1", cursor, store, frames, slices, draw: nothing };
   const choices: Record<string, string> = { kind: "v", scale: "log", group: "0", lanes };
   const made: unknown = Object.assign(Object.create(Panel.prototype) as object, {
@@ -62,13 +65,21 @@ function page(lanes: "one" | "both", gone: (lane: LaneName, part: string) => boo
   });
   const draw = (): void => similarity.draw(made as Panel, DATA);
   draw();
-  return { cursor, shown, said };
+  return { cursor, shown, said, ahead };
 }
 
 test("the difference says why the matrix of a lane is missing", () => {
   const { said } = page("both", (lane, part) => lane === "b" && part === "map");
   assert.equal(said.get("similarity-steps-b"), "It is gone.");
   assert.equal(said.get("similarity-steps-difference"), "It is gone.");
+});
+
+test("the layer beside is asked for ahead once for each lane", () => {
+  const { ahead } = page("both", () => false);
+  assert.deepEqual(ahead, [
+    ["a", 1],
+    ["b", 1],
+  ]);
 });
 
 test("a chosen cell comes back after another one is pointed at, and not after another step", () => {

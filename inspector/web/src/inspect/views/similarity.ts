@@ -159,7 +159,7 @@ function drawSide(side: Panel, lane: LaneName, shown: Scene, difference: Figure)
   }
   const scene = sceneOf(side, data, group);
   drawMatrix(side, scene);
-  const map = side.map(matrixOf(scene), difference);
+  const map = side.map({ ...matrixOf(scene), ahead: [] }, difference); // drawMatrix asks ahead
   return map && { scene, map };
 }
 
