@@ -9,7 +9,7 @@ import type { Inspector } from "./inspector.ts";
 import type { CellMap } from "./cell_map.ts";
 import { readMap, type MapWish } from "./map_reading.ts";
 import { documentOf, type Query, type Slice } from "./slice.ts";
-import { isMissing, type Control, type Frame, type Missing, type View } from "./view.ts";
+import { isMissing, UNREAD, type Control, type Frame, type Missing, type View } from "./view.ts";
 
 /** A view on the page: its text, its controls and its figures. */
 export class Panel {
@@ -289,7 +289,7 @@ export class Panel {
   /** A slice as a document; words in its place if it is on its way, or missing. */
   partOrWords<Data extends object>(query: Query): Data | string {
     const found = this.slice(query);
-    if (!found) return "reading …";
+    if (!found) return UNREAD;
     return isMissing(found) ? found.missing : documentOf<Data>(found);
   }
 

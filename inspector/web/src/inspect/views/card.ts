@@ -22,7 +22,15 @@ import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../pl
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { documentOf, type Slice } from "../slice.ts";
-import { hasPlans, isMissing, isWhole, type Frame, type Missing, type View } from "../view.ts";
+import {
+  hasPlans,
+  isMissing,
+  isWhole,
+  UNREAD,
+  type Frame,
+  type Missing,
+  type View,
+} from "../view.ts";
 import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -89,7 +97,7 @@ function drawFacts(
     ["Committed", committedWords(panel, position)],
   ];
   if (token) facts.push(["Recomputed", countWords(frame, token, { layer, position })]);
-  else if (hasPlans(frame)) facts.push(["Recomputed", lack === null ? "reading …" : "not read"]);
+  else if (hasPlans(frame)) facts.push(["Recomputed", lack === null ? UNREAD : "not read"]);
   writeFacts(panel.block("head", "dl", "ds-facts ds-wide"), facts);
 }
 

@@ -26,7 +26,7 @@ import type {
 import { canRecord } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import { knownBefore, Ruling } from "../ruling.ts";
-import { isMissing, viewOf, type Frame, type Missing } from "../view.ts";
+import { isMissing, UNREAD, viewOf, type Frame, type Missing } from "../view.ts";
 
 type Look = readonly [colour: Rgb, text: string, glyph: string];
 
@@ -345,7 +345,7 @@ function divergenceWords({ about, numbers }: Guided): string {
 
 /** The guider's share of the times of a run, or why they are missing; null while they are read. */
 export function timeWords(found: GuiderTimes | Missing | null): string {
-  if (!found) return "reading …";
+  if (!found) return UNREAD;
   if (isMissing(found)) return found.missing;
   const { whole, prefill } = timeShares(found);
   return percent(whole) + " of the run, its prompt alone " + percent(prefill);

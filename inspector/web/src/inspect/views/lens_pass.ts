@@ -19,6 +19,7 @@ import type { Panel } from "../panel.ts";
 import { isDone, planOfStep, type PlanBits } from "../plans.ts";
 import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import { SITES } from "../sites.ts";
+import { UNREAD } from "../view.ts";
 
 const HEIGHT = 320;
 const [ATTENTION, FEED_FORWARD] = [SITES.indexOf("attn"), SITES.indexOf("ffn")];
@@ -65,7 +66,7 @@ export function sceneOf(
   const window = lensIds(probe, near, frame.layers, data.position.shape[0]);
   panel.parts(byToken, { ids: window });
   const best = panel.partOrWords<LensIds>(window);
-  const [ids, unread] = typeof best === "string" ? [null, best] : [best, "reading …"];
+  const [ids, unread] = typeof best === "string" ? [null, best] : [best, UNREAD];
   const plan = panel.part<PlanBits>(planOfStep(step));
   const shown = `Step ${panel.number(step)}`;
   return found && { panel, data, probe, step, ...found, ids, unread, plan, places, shown };
