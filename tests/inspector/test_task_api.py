@@ -6,6 +6,7 @@ import gradio as gr
 import pytest
 
 from engine.batch.service import BatchService
+from engine.core.events import Waiting
 from inspector import run_store
 from inspector.handlers.tasks.batch_api import BatchEndpoints
 from inspector.run_store import RunControls
@@ -42,3 +43,14 @@ def test_a_call_that_continues_a_running_batch_is_refused_and_does_not_stop_it(
         list(endpoints.batch({"batch": batch}))
     *_, last = first
     assert (last["state"], last["done"]) == ("done", 2)
+
+
+def test_a_message_says_what_the_batch_waits_for(endpoints):
+    def run(control, first):
+        yield Waiting("calibrating", 3, 32, "m", unit="layers")
+
+    task = SimpleNamespace(run=run, progress=dict, figures=dict, rows=lambda first, most: [])
+    endpoints.tasks = SimpleNamespace(get=lambda name: task)
+    first, _ = endpoints.batch({"batch": "known"})
+    said = {"state": "calibrating", "done": 3, "total": 32, "unit": "layers", "what": "m"}
+    assert first == {"wait": said}
