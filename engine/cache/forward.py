@@ -203,11 +203,15 @@ def _with_joint_branches(probe: LayerProbe, plan: LayerPlan, h: Tensor) -> Tenso
         probe.update_kv(plan)
         return h + probe.store.read(probe.layer, "branch", probe.out)
     attn = probe.attn(plan)
-    ffn = _feed_forward(probe, probe.gather(probe.h, rows, attn))
+    attended = probe.gather(probe.h, rows, attn)
+    ffn = _feed_forward(probe, attended)
     whole = same_rows(probe.out, probe.rows) and not isinstance(probe.rows, Tensor)
     if whole and isinstance(rows, Tensor) and plan.idle is None:
         return probe.add_branches(h, rows, attn, ffn)
-    return h + _branch(probe, "branch", rows, attn + ffn, plan.idle)
+    fresh = attn + ffn
+    branch = _branch(probe, "branch", rows, fresh, plan.idle)
+    # Without rows left out, the roundings are those of a store that keeps no outputs.
+    return attended.add_(ffn) if branch is fresh else h + branch
 
 
 def _branch(probe: LayerProbe, name: str, rows: Rows, fresh: Tensor, idle: Tensor | None) -> Tensor:

@@ -61,20 +61,15 @@ class Tape(TorchDispatchMode):
             if any(isinstance(x, Tensor) for x in values):
                 self.failure = self.failure or f"{func} depends on the values of a tensor"
             return out
-        reused = None
-        for x, slot in zip(values, inputs, strict=True):
-            if x is out:
-                reused = slot
-                break
-        if not mutable:
-            if reused is not None:
-                return out
-            if may_be_views and _are_views(args, results):
-                call = func, *(kwargs or ()), *map(_operand, values, inputs)
-                if min(inputs, default=-1) >= 0 or (single and self._is_known(call, out)):
-                    return out
-        elif torch.Tag.inplace_view in func.tags:
+        reused = next((s for x, s in zip(values, inputs, strict=True) if x is out), None)
+        if mutable and torch.Tag.inplace_view in func.tags:
             self._views.clear()
+        if not mutable and reused is not None:
+            return out
+        if may_be_views and _are_views(args, results):
+            call = func, *(kwargs or ()), *map(_operand, values, inputs)
+            if min(inputs, default=-1) >= 0 or (single and self._is_known(call, out)):
+                return out
         if kwargs:
             function = _with_keywords(function, tuple(kwargs))
         output = self._record(function, inputs, reused)
@@ -194,7 +189,9 @@ def _torch_function(func: Any) -> Function:
     A call of the function takes about two thirds of the time of a call of the operation.
     """
     space, _, name = func._schema.name.partition("::")
-    homes = (torch, torch.Tensor, torch.nn.functional) if space == "aten" else ()
+    homes: tuple[Any, ...] = (torch, torch.Tensor, torch.nn.functional) if space == "aten" else ()
+    if name.startswith("linalg_"):
+        homes, name = (torch.linalg,), name.removeprefix("linalg_")
     found = (getattr(home, name, None) for home in homes)
     built_in = BuiltinFunctionType, MethodDescriptorType
     return next((one for one in found if isinstance(one, built_in)), func.op)

@@ -32,7 +32,8 @@ test("both lanes are shown if both were recorded and can be compared", () => {
 
 test("a lane that ended before its first step is not said to be without a recording", () => {
   const alone = "Lane B took no step, so this lane is shown alone.";
-  for (const level of ["layers", "off"] as const) // the second one as such a trace is read
+  for (const level of ["layers", "off"] as const)
+    // the second one as such a trace is read
     assert.deepEqual(sides({}, { steps: 0, level }), [false, alone]);
 });
 

@@ -22,6 +22,7 @@ from tests.support.micro import (
     TWO_BLOCKS,
     Planned,
     full_policies,
+    make_model,
     make_prompts,
     make_spec,
     micro_job,
@@ -206,6 +207,41 @@ def test_a_stack_that_reuses_everything_differs(model):
     policy = lambda: Stack(DualCache(), Frozen(None, freezing))  # noqa: E731
     _, steps = tapped(model, make_spec(), policy=policy)
     assert widest_gap(expected[:2], steps[:2]) > 1e-6
+
+
+def same_index(layer, probe):
+    """Another index of rows for each layer, the same for all sites."""
+    active = torch.arange(probe.length)
+    if isinstance(probe.rows, slice):
+        active = active[probe.rows]
+    return LayerPlan(*[random_rows(layer, len(probe.h), active, 5)] * 4)
+
+
+def index_window(view):
+    return random_rows(9, 2, torch.arange(6, 22), 12)
+
+
+SUM = ("k", "v", "branch")
+
+
+@pytest.mark.parametrize(
+    ("rows", "layer_rows"),
+    [(None, same_index), (lambda view: slice(5, 15), same_index), (index_window, None)],
+)
+def test_the_sum_of_both_outputs_serves_as_well_as_each(model, rows, layer_rows):
+    expected, found = (
+        second_step(model, Planned(rows, layer_rows, kept=kept), change=[7, 8])[1]
+        for kept in (("k", "v", "attn", "ffn"), SUM)
+    )
+    whole = second_step(model, Planned(), change=[7, 8])[1]
+    assert (found - expected).abs().max() < ATOL
+    assert (found - whole).abs().max() > 1e-6
+
+
+def test_a_stored_sum_does_not_change_the_rounding_of_a_full_step():
+    model = make_model(2).bfloat16()
+    each, joint = (second_step(model, Planned(kept=kept))[1] for kept in (Planned.kept, SUM))
+    assert torch.equal(each, joint)
 
 
 @pytest.mark.parametrize(("window", "reuse"), [(NoCache, SiteKeeper), (DualCache, PrefixCache)])

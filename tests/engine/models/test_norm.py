@@ -51,4 +51,6 @@ def test_a_weight_that_was_replaced_or_cast_is_used():
     before = norm(x)
     norm.weight = torch.nn.Parameter(norm.weight * 3, requires_grad=False)
     torch.testing.assert_close(norm(x), 3 * before)
-    assert norm.float()(x.float()).dtype == torch.float32
+    norm.float()
+    norm.weight.neg_()
+    torch.testing.assert_close(norm(x.float()), -3 * before.float())

@@ -85,6 +85,7 @@ def test_a_replay_uses_the_current_values_of_its_inputs(call):
         (torch.ops.aten.mul.Tensor, torch.mul),
         (torch.ops.aten.mul_.Tensor, torch.Tensor.mul_),
         (torch.ops.aten.linear.default, torch.nn.functional.linear),
+        (torch.ops.aten.linalg_vector_norm.default, torch.linalg.vector_norm),
         (torch.ops.aten.slice.Tensor, torch.ops.aten.slice.Tensor.op),
     ],
 )
