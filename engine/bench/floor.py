@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.core.device import synchronized_time
 from engine.generate.capture.capturers import Capturer
-from engine.models.attention import BOUNDED_ATTENTION, bounded_attention
+from engine.models.attention import OWN_ATTENTION, own_attention
 from engine.models.kernels.choice import Kernels
 from engine.models.kernels.linear import ONEDNN_LINEAR, onednn_linear
 
@@ -109,9 +109,9 @@ class ProductRecorder(TorchDispatchMode):
     ) -> Any:
         """Execute an operator and record it if it multiplies matrices."""
         packet = func.overloadpacket
-        if packet is BOUNDED_ATTENTION:
+        if packet is OWN_ATTENTION:
             with self:  # which records its products one by one
-                return bounded_attention(*args)
+                return own_attention(*args)
         out = func(*args, **(kwargs or {}))
         if packet is ONEDNN_LINEAR and func is ONEDNN_LINEAR.binary:
             args = args[0], *args[2:]  # without the tensor that the result is multiplied by

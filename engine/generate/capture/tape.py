@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from engine.models.attention import OWN_ATTENTION, own_attention
+
 DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
 Function = Callable[..., Any]
@@ -186,8 +188,11 @@ def _are_tensors(out: Any) -> bool:
 def _torch_function(func: Any) -> Function:
     """The function of torch's Python interface for an operation, or else the operation itself.
 
-    A call of the function takes about two thirds of the time of a call of the operation.
+    A call of the function takes about two thirds of the time of a call of the operation. For the
+    attention of this package it is the function of the operation.
     """
+    if func is OWN_ATTENTION.default:
+        return own_attention
     space, _, name = func._schema.name.partition("::")
     homes: tuple[Any, ...] = (torch, torch.Tensor, torch.nn.functional) if space == "aten" else ()
     if name.startswith("linalg_"):
