@@ -74,7 +74,7 @@ class ForwardPass:
     @property
     def _keeps_outputs(self) -> bool:
         """Whether the last layer computes all planned rows, since later steps may read them."""
-        return self.store.keeps("ffn") or self.store.keeps("branch")
+        return self.store.keeps_output("ffn")
 
     def _layer(self, layer: int, stream: ResidualStream, read: Rows | None) -> ResidualStream:
         """The stream after a layer at its rows `read`; None: at all rows that entered it."""
@@ -156,8 +156,7 @@ def _without_unread(probe: LayerProbe, plan: LayerPlan, read: Rows | None) -> La
     for name in ("attn", "ffn"):
         planned = getattr(plan, name)
         complete = planned is ALL or same_rows(planned, probe.rows)
-        kept = store.keeps(name) or store.keeps("branch")
-        assert complete or kept, f"{name}: rows left out need a stored {name}"
+        assert complete or store.keeps_output(name), f"{name}: rows left out need a stored {name}"
         if not complete or (name == "attn" and alone):
             continue
         plan = replace(plan, ffn=read) if name == "ffn" else replace(plan, attn=read)

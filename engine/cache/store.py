@@ -62,6 +62,10 @@ class ActivationStore:
         """Whether a site is stored."""
         return name in self._sites
 
+    def keeps_output(self, branch: str) -> bool:
+        """Whether the output of a branch, `attn` or `ffn`, is stored, alone or in their sum."""
+        return self.keeps(branch) or self.keeps("branch")
+
     def written(self, layer: int, name: str, rows: Rows = ALL) -> bool:
         """Whether a site holds values at `rows`; of an index, whether it holds any."""
         return 0 < self._end(name, rows, 1) <= self._written.get((layer, name), 0)
