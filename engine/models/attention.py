@@ -124,13 +124,13 @@ def _attention_by_head(
 def _attention_in_two_products(
     q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, subtract: bool
 ) -> tuple[Tensor, Tensor]:
-    """`attention` by chunks of rows of all heads, and the sums of its powers.
+    """`attention` by chunks of rows of all sequences and heads, and the sums of its powers.
 
     `subtract` as in `_exp2_scores`. The sums are [B, Hkv, H / Hkv, n, 1].
     """
     batch, n, heads, width = q.shape
     groups, keys = k.shape[1:3]
-    rows, out = _chunk_rows(q, n, batch * heads * n * keys), torch.empty_like(q)
+    rows, out = _chunk_rows(q, n, heads * n * keys), torch.empty_like(q)
     scaled, results = (
         x.view(batch, n, groups, -1, width).permute(0, 2, 3, 1, 4)
         for x in (q * (width**-0.5 * LOG2_E), out)
@@ -157,7 +157,7 @@ OWN_ROUTINES: Mapping[str, Callable[..., tuple[Tensor, Tensor]]] = MappingProxyT
 
 
 def _chunk_rows(q: Tensor, rows: int, scores: int) -> int:
-    """The number of `rows` in a chunk, if all rows have so many scores of the type of `q`."""
+    """The rows of a chunk, if all `rows` have so many scores of the type of `q`."""
     chunks = -(-scores * q.element_size() // MAX_SCORE_BYTES)
     return -(-rows // min(chunks, -(-rows // LEAST_ROWS)))
 
