@@ -20,8 +20,9 @@ and, as the last line, one JSON document.
 --record LEVEL runs every case also with a recorder at that level.
 
 On a CPU the routines of products and attention are those measured to be fastest on this machine.
-They are printed after the table, with what the others would have cost; --kernels torch uses
-torch's own only.
+They are printed after the table, with what the others would have cost. --kernels torch uses
+torch's own only, as DRIFTSCOPE_KERNELS=torch does; --kernels measured takes the measured ones
+whatever that variable says.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from engine.core.command_line import (
 from engine.core.device import free_memory
 from engine.core.tables import RESULTS_README, check_section, update_section
 from engine.core.threads import best_threads, usable_cores
-from engine.core.variables import KERNELS
+from engine.core.variables import KERNELS, only_torch_kernels
 from engine.models.kernels.choice import TORCH
 from engine.models.kernels.machine import machine_kernels
 from engine.models.loading.random_weights import is_random_model
@@ -89,9 +90,10 @@ def conditions(rounds: int, *specs: RunSpec) -> str:
     """Machine, versions and the sizes of all specs of a measurement, as a sentence."""
     where = environment.describe(specs[0], "")
     sizes = dict.fromkeys(f"{one.gen_length} in blocks of {one.block_length}" for one in specs)
+    only = ", torch's routines only" if only_torch_kernels(os.environ) else ""
     return (
-        f"{where['device_name']}, {where['threads']} thread(s), torch {where['torch']}, {rounds} "
-        f"round(s); answer of {' or '.join(sizes)}."
+        f"{where['device_name']}, {where['threads']} thread(s), torch {where['torch']}{only}, "
+        f"{rounds} round(s); answer of {' or '.join(sizes)}."
     )
 
 
@@ -163,6 +165,12 @@ def _cases_of(path: Path, base: RunSpec, tokens: int) -> list[CaseSpec]:
     return [CaseSpec(one.name, one.spec, tokens) for one in named]
 
 
+def _has_measured_routines(result: Report) -> bool:
+    """Whether the runs could choose among routines of this CPU, which were measured for them."""
+    measured = not only_torch_kernels(os.environ) and result.spec.device == "cpu"
+    return measured and bool(result.found["rows"])
+
+
 SUITES = {"cpu": _cpu, "gpu": _gpu, "growth": _growth}
 OF_A_MODEL = ("specs", "record", "tokens", "dtype")  # flags
 GPU_SECTION = "full size"  # of RESULTS_README
@@ -178,14 +186,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--write-readme needs --suite gpu; python -m engine tables makes the others")
     if args.write_readme:
         refuse_shorter(parser, args, ["rounds"], "leave out --write-readme")
-    if args.kernels == TORCH:
-        os.environ[KERNELS] = TORCH
+    if args.kernels:
+        os.environ[KERNELS] = TORCH if args.kernels == TORCH else ""
     try:
         if args.write_readme:
             check_section(RESULTS_README, GPU_SECTION)
         result = SUITES[args.suite](args) if args.suite else _model(parser, args)
         print(result.text)
-        if result.spec.device == "cpu" and args.kernels != TORCH:
+        if _has_measured_routines(result):
             print(report.kernel_table(machine_kernels(()).times))
         if args.write_readme:
             update_section(RESULTS_README, result.text, GPU_SECTION)
@@ -210,8 +218,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=positive, default=3, help="timed runs of each case")
     parser.add_argument("--threads", type=_threads, default="1", help="torch threads, or auto")
     parser.add_argument(
-        "--kernels", choices=("measured", TORCH), default="measured",
-        help="CPU: the routines measured to be fastest on this machine, or torch's own",
+        "--kernels", choices=("measured", TORCH),
+        help=f"the fastest routines of this machine (the default, unless {KERNELS} says torch), "
+        "or torch's own",
     )  # fmt: skip
     parser.add_argument("--record", choices=LEVELS, help="--model: also run with a recorder")
     parser.add_argument(

@@ -15,6 +15,7 @@ from engine.catalog import check_model
 from engine.config.spec import RunSpec
 from engine.core.tables import RESULTS_README, section_marks
 from engine.core.variables import KERNELS
+from engine.models.kernels.choice import Kernels, ShapeClass
 from engine.serve import drift_meter
 from tests.support.micro import ROOT
 
@@ -197,6 +198,26 @@ def test_the_cpu_suite_prints_its_rows(monkeypatch, results, capsys):
     assert "old" in results.read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("given", "words", "measured"),
+    [("", (), True), ("torch", (), False), ("", ("--kernels", "torch"), False),
+     ("torch", ("--kernels", "measured"), True)],
+)  # fmt: skip
+def test_measured_routines_are_printed_where_they_are_used(
+    given, words, measured, monkeypatch, tmp_path, capsys
+):
+    """Times that an earlier run left in the cache are none of a run with torch's routines."""
+    times = {ShapeClass.of("linear", torch.float32, 8, (32, 32)): {"torch": 1e-6, "onednn": 5e-7}}
+    monkeypatch.setattr(bench, "machine_kernels", lambda shapes: Kernels(times))
+    monkeypatch.setattr("engine.bench.models.choose_kernels", lambda adapter: None)
+    monkeypatch.setenv(KERNELS, given)
+    specs = settings_file(tmp_path, {"name": "plain"})
+    lines, found = command(capsys, "--model", LLADA, "--specs", specs, "--tokens", "5", *words)
+    assert any(line.startswith("| operation") for line in lines) == measured
+    assert any("torch's routines only" in line for line in lines) != measured
+    assert ("kernels" in found["environment"]) != measured
+
+
 def test_a_results_file_without_the_section_is_named_before_the_suite(results, monkeypatch, capsys):
     results.write_text("", "utf-8")
     monkeypatch.setitem(bench.SUITES, "gpu", lambda args: pytest.fail("the suite was run"))
@@ -275,6 +296,7 @@ def test_a_suite_without_its_device_writes_one_line(results, capsys):
     lines, found = command(capsys, "--suite", "gpu")
     assert found["rows"] == []
     assert "Not run: no cuda device was available." in lines
+    assert not any(line.startswith("| operation") for line in lines)
     before = results.read_text("utf-8")
     for device in ("cuda", "cpu"):
         with pytest.raises(SystemExit, match=rf"^error: --write-readme: {device} is no GPU"):
