@@ -15,7 +15,7 @@ which are decoded in batches and not timed, and writes fronts.json anew; the com
 these problems among N processes. All runs are on the CPU.
 --publish, of an embedded model, all methods and at least 500 held-out problems, those of --further
 included, also writes fronts-MODEL.json, fronts-MODEL.svg and the section "fronts of MODEL" of
-README.md in assets/results.
+README.md in assets/results. The sections of all models have the default --keep and --seed.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ LENGTHS = {"gen_length": 96, "block_length": 32, "steps": 96}
 LEAST_HELD_OUT, MOST_HELD_OUT = LEAST_PROMPTS - 2, MAX_PROMPTS - MOST_SEARCH_PROMPTS
 HELD_OUT = 500  # unless --held-out says otherwise; fewer are not published
 CANDIDATES = 12  # the same of --candidates
+KEEP, SEED = 0.95, 7  # unless flags say otherwise; no others are published
 TESTED = 6  # most settings of a final test
 # Further problems decoded together. Batches of 8 and of 20 took longer on two cores with 8 MB of
 # cache.
@@ -93,7 +94,8 @@ OF_A_DOCUMENT = {
     "searched", "seed", "shots",
 }  # fmt: skip
 OF_A_SHORTER_SEARCH = ("held_out", "candidates")  # flags
-OF_A_SEARCH = (*OF_A_SHORTER_SEARCH, "caches", "keep", "seed")
+OF_ANOTHER_SEARCH = {"keep": KEEP, "seed": SEED}
+OF_A_SEARCH = (*OF_A_SHORTER_SEARCH, *OF_ANOTHER_SEARCH, "caches")
 
 
 def requests(args: argparse.Namespace, info: ModelInfo, family: str) -> Iterator[AdviceRequest]:
@@ -263,6 +265,8 @@ def _check_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> N
         parser.error("--publish: leave it out with --caches, since the section is of all methods")
     if args.publish:
         refuse_shorter(parser, args, OF_A_SHORTER_SEARCH, "leave out --publish")
+        reason = "leave it out with --publish, whose sections are all of the same share and seed"
+        refuse_flags(parser, args, OF_ANOTHER_SEARCH, reason)
 
 
 def _read(out: Path) -> dict[str, Any]:
@@ -302,6 +306,12 @@ def _check_published(
             f"--publish: {FRONTS} is of a search with --candidates {first['candidates']}, fewer "
             f"than {CANDIDATES}; search again with more, or leave out --publish"
         )
+    for name, usual in OF_ANOTHER_SEARCH.items():
+        if first[name] != usual:
+            raise ValueError(
+                f"--publish: {FRONTS} is of a search with --{name} {first[name]}, not {usual}, "
+                f"which all sections have; search again without --{name}, or leave out --publish"
+            )
     problems = first["held_out"] + first["further"] + args.further
     if problems < HELD_OUT:
         raise ValueError(
@@ -350,8 +360,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--candidates", type=int, default=CANDIDATES, help="settings to run of each cache"
     )
-    parser.add_argument("--keep", type=float, default=0.95, help="share of accuracy to be kept")
-    parser.add_argument("--seed", type=not_negative, default=7, help="of problems and searches")
+    parser.add_argument("--keep", type=float, default=KEEP, help="share of accuracy to be kept")
+    parser.add_argument("--seed", type=not_negative, default=SEED, help="of problems and searches")
     one = parser.add_mutually_exclusive_group()
     one.add_argument("--estimate", action="store_true", help="only say how long it may take")
     one.add_argument(

@@ -5,48 +5,21 @@ import json
 
 import pytest
 
-from engine.advise.advisor import EXACT_RUNS, FIRST_TEST, Advice, CacheAdvice
-from engine.advise.kept import Kept, accuracy_kept, kept
-from engine.advise.measuring import Measured
-from engine.advise.request import LEAST_CANDIDATES, AdviceRequest, runs_of_rounds
-from engine.advise.search import CacheSearch
+from engine.advise.advisor import EXACT_RUNS, FIRST_TEST
+from engine.advise.kept import Kept, accuracy_kept
+from engine.advise.request import LEAST_CANDIDATES, runs_of_rounds
 from engine.advise.search_space import grid, searchable
 from engine.batch import outcome
-from engine.batch.outcome import Outcome
-from engine.batch.prompts import Prompt
-from engine.batch.settings import PLAIN, NamedSpec, with_fields
+from engine.batch.settings import PLAIN, with_fields
 from engine.config.spec import RunSpec
 from engine.core.control import STOPPED
-from engine.core.files import ASSETS
-from engine.core.tables import check_section
 from engine.evaluate.fronts import __main__ as fronts
-from engine.evaluate.fronts.criterion import BUDGET, compared, method_row
+from engine.evaluate.fronts.criterion import BUDGET, compared
 from engine.evaluate.fronts.further import settings_to_judge, with_further
 from engine.evaluate.fronts.text import section, svg
-from engine.models.loading.families import embedded_models
 from engine.tiny import corpus
+from tests.support.fronts import ALL, TIMES, document, method
 from tests.support.micro import model_of
-
-TIMES = {"dual: defaults": 8.0, "preset": 6.0, "own": 4.0, "drawn": 5.0}
-ALL = (True, True, True, True)
-EVERY = {"held_out": 490, "methods": [{"cache": one, "held_back": []} for one in searchable()]}
-
-
-def measured(name, ms, right=ALL):
-    pairs = tuple((Outcome("done", right=True, ms=12), Outcome("done", right=r, ms=ms))
-                  for r in right)  # fmt: skip
-    return Measured(NamedSpec(name, RunSpec(cache="dual")), pairs, kept("accuracy", pairs))
-
-
-def method(runs=10, chosen="own", **changes):
-    """The row of a method whose settings take TIMES, all of them accepted."""
-    search = CacheSearch("dual", 20, ("dual: defaults", "preset"), runs=runs)
-    search.measured = {"own": measured("own", 4)}
-    held = {name: measured(name, ms) for name, ms in (TIMES | changes).items()}
-    prompts = tuple(Prompt(f"p{i}", "1") for i in range(15))  # five of them for the search
-    request = AdviceRequest(RunSpec(), ("dual",), prompts, kind="accuracy")
-    found = CacheAdvice(search, None, held, frozenset(held), chosen)
-    return method_row(Advice(request, {}, {"dual": found}, finished=True))
 
 
 def test_the_criterion_compares_with_the_best_of_each_kind():
@@ -85,15 +58,6 @@ def test_a_search_can_need_less_than_its_budget(cache):
     count = fronts.affordable(12, settings, 24)
     assert LEAST_CANDIDATES <= count <= 12
     assert runs_of_rounds(count, 24) < BUDGET * settings * 24
-
-
-def document(**changes):
-    """The document of fronts.json for one method that was tested on four problems."""
-    return {
-        "held_out": 4, "further": 0, "family": "f", "shots": 0, "model": "m", "searched": 2,
-        "keep": 0.95, "environment": {"device_name": "cpu"}, "methods": [method(**changes)],
-        "candidates": 12,
-    }  # fmt: skip
 
 
 def solved(**changes):
@@ -300,29 +264,6 @@ def test_flags_of_a_search_are_refused_with_further(flag, value, tmp_path, capsy
     assert f"{flag}: leave it out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [("--estimate",), ("--caches", "dual")])
-def test_an_estimate_and_some_of_the_methods_are_not_published(words, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        fronts.main(["--out", str(tmp_path), "--publish", *words])
-    assert f"--publish: leave it out with {words[0]}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("model", "change", "said"),
-    [("tiny-llada", {}, "fronts.json lacks .*dllm_cache"), ("model", {}, "model is not an embed"),
-     ("tiny-llada", EVERY, "493 held-out problems are fewer than 500; give a larger --further"),
-     ("tiny-llada", EVERY | {"candidates": 2}, "fronts.json is of a search with --candidates 2")],
-)  # fmt: skip
-def test_further_results_of_some_methods_problems_or_candidates_are_not_published(
-    model, change, said, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(fronts, "RESULTS_README", ASSETS / "results" / "README.md")
-    found = document() | {"model": model, "seed": 7} | change
-    (tmp_path / "fronts.json").write_text(json.dumps(found))
-    with pytest.raises(SystemExit, match=f"^error: --publish: {said}"):
-        fronts.main(["--out", str(tmp_path), "--publish", "--further", "3"])
-
-
 @pytest.mark.parametrize("number", ["0", "3", "1977"])
 def test_a_number_of_held_out_problems_out_of_range_is_named_by_its_flag(number, tmp_path):
     said = f"^error: --held-out: {number} is outside 4 to 1976"
@@ -352,38 +293,6 @@ def test_a_stop_has_the_exit_status_of_a_stopped_command(checkpoint, tmp_path, m
     with pytest.raises(SystemExit) as ended:
         fronts.main(["--model", str(checkpoint), "--out", str(tmp_path), "--held-out", "4"])
     assert ended.value.code == STOPPED
-
-
-def test_results_of_a_folder_are_not_published(checkpoint, tmp_path):
-    flags = ["--model", str(checkpoint), "--out", str(tmp_path), "--publish"]
-    with pytest.raises(SystemExit, match=r"--publish: .* is not an embedded model"):
-        fronts.main(flags)
-
-
-def test_a_missing_section_is_told_before_the_work(tmp_path, monkeypatch):
-    (tmp_path / "README.md").write_text("")
-    monkeypatch.setattr(fronts, "RESULTS_README", tmp_path / "README.md")
-    monkeypatch.setattr(fronts, "requests", pytest.fail)
-    with pytest.raises(SystemExit, match=r"README.md: <!-- fronts of tiny-block --> is missing"):
-        fronts.main(["--model", "tiny-block", "--out", str(tmp_path), "--publish"])
-
-
-@pytest.mark.parametrize("model", embedded_models(ASSETS))
-def test_the_results_have_a_section_for_every_embedded_model(model):
-    check_section(ASSETS / "results" / "README.md", f"fronts of {model}")
-
-
-def test_each_model_has_its_own_results(tmp_path, monkeypatch):
-    found = document() | {"model": "tiny-dream"}
-    readme = tmp_path / "results" / "README.md"
-    readme.parent.mkdir()
-    readme.write_text("<!-- fronts of tiny-dream -->\n<!-- end of fronts of tiny-dream -->\n")
-    monkeypatch.setattr(fronts, "ASSETS", tmp_path)
-    monkeypatch.setattr(fronts, "RESULTS_README", readme)
-    fronts._publish(found, section(found))
-    assert json.loads((readme.parent / "fronts-tiny-dream.json").read_text()) == found
-    assert "(fronts-tiny-dream.svg)" in readme.read_text()
-    assert (readme.parent / "fronts-tiny-dream.svg").read_text() == svg(found)
 
 
 def test_another_checkpoint_is_refused(checkpoint, tmp_path):
