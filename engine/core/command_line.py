@@ -51,12 +51,12 @@ def without_traceback() -> Iterator[None]:
 
 
 def _ran_out_of_memory(error: Exception) -> bool:
-    """Whether torch found no memory; the message of a failed run has remedies of its own."""
-    if not isinstance(error, RuntimeError):
+    """Whether a GPU or this machine had no memory left."""
+    if not isinstance(error, RuntimeError | MemoryError):
         return False
-    import torch  # most commands have loaded it
+    from engine.core.device import is_out_of_memory  # loads torch, as most commands have
 
-    return isinstance(error, torch.OutOfMemoryError)
+    return is_out_of_memory(error)
 
 
 class HelpFormatter(RawDescriptionHelpFormatter):
@@ -237,7 +237,7 @@ def failure(error: Exception, args: Namespace) -> SystemExit | BrokenPipeError:
     if isinstance(error, BrokenPipeError):
         return error
     if _ran_out_of_memory(error):
-        return SystemExit(f"error: {OUT_OF_MEMORY} ({error})")
+        return SystemExit(f"error: {OUT_OF_MEMORY}" + (f" ({error})" if str(error) else ""))
     if isinstance(error, OSError) and isinstance(error.filename, str):
         for name, value in vars(args).items():
             given = value if isinstance(value, list) else [value]

@@ -77,15 +77,19 @@ BLOCK_LESSONS: dict[str, dict[str, Any]] = {
 }
 
 
+class UnfinishedRunError(Exception):
+    """A run failed or was stopped; the message is the run's, which has remedies of its own."""
+
+
 def collect_traces(events: Iterable[tuple[str, Event]]) -> dict[str, Trace]:
-    """The traces of (lane, event) pairs, by lane; RuntimeError if a run did not finish."""
+    """The traces of (lane, event) pairs, by lane; UnfinishedRunError if a run did not finish."""
     traces: dict[str, Trace] = {}
     for lane, event in events:
         if not isinstance(event, Waiting):
             traces.setdefault(lane, Trace()).append(event)
     for lane, trace in traces.items():
         if trace.meta["reason"] != "done":
-            raise RuntimeError(f"{lane}: {trace.meta['message'] or trace.meta['reason']}")
+            raise UnfinishedRunError(f"{lane}: {trace.meta['message'] or trace.meta['reason']}")
     return traces
 
 
@@ -179,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     try:
         record_examples(Session(embedded_models(ASSETS)), ASSETS / "examples")
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, UnfinishedRunError) as error:
         raise failure(error, args) from None
 
 

@@ -20,7 +20,7 @@ from engine.config.run_card import specs_of
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser, failure, make_out, thread_count
 from engine.core.files import ASSETS, read_json
-from engine.evaluate.record_examples import collect_traces, save_traces
+from engine.evaluate.record_examples import UnfinishedRunError, collect_traces, save_traces
 from engine.models.loading.families import embedded_models
 from engine.serve.session import Session
 from engine.trace.trace import Trace
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             save_traces(traces, args.out)
             for lane in {"a", "b"} - traces.keys():  # of an earlier card
                 (args.out / f"{lane}.npz").unlink(missing_ok=True)
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, UnfinishedRunError) as error:
         raise failure(error, args) from None
     sys.exit(bool(found))
 

@@ -165,27 +165,44 @@ def test_the_option_is_that_of_the_file():
     assert str(failure(ValueError("seed: give one"), args)) == "error: seed: give one"
 
 
+def full_gpu(*given):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def full_host(*given):
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def full_interpreter(*given):
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("full", "found"),
+    [(full_gpu, r" \(CUDA out of memory.*\)"), (full_host, r" \(.*DefaultCPUAllocator: .*\)"),
+     (full_interpreter, "")],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("command", "work"),
     [("bench", "engine.bench.__main__._model"), ("sweep", "engine.bench.ratio_sweep.measure"),
      ("evaluate", "engine.evaluate.__main__._run")],
 )  # fmt: skip
-def test_memory_that_runs_out_ends_a_command_with_the_remedies(command, work, monkeypatch):
-    def full(*given):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
+def test_memory_that_runs_out_ends_a_command_with_the_remedies(
+    command, work, full, found, monkeypatch
+):
     monkeypatch.setattr(work, full)
-    said = r"^error: the device ran out of memory; give shorter prompts .* \(CUDA out of memory"
-    with pytest.raises(SystemExit, match=said):
+    said = "^error: the device ran out of memory; give shorter prompts .* or another device"
+    with pytest.raises(SystemExit, match=f"{said}{found}$"):
         engine_main([command])
 
 
-def test_another_failure_of_a_command_keeps_its_traceback(monkeypatch):
+@pytest.mark.parametrize("said", ["shapes do not match", "handle was not allocated"])
+def test_another_failure_of_a_command_keeps_its_traceback(said, monkeypatch):
     def broken(*given):
-        raise RuntimeError("shapes do not match")
+        raise RuntimeError(said)
 
     monkeypatch.setattr("engine.bench.__main__._model", broken)
-    with pytest.raises(RuntimeError, match="shapes do not match"):
+    with pytest.raises(RuntimeError, match=said):
         engine_main(["bench"])
 
 

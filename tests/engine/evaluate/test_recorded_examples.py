@@ -14,6 +14,7 @@ from engine.evaluate import record_examples
 from engine.evaluate.record_examples import (
     LESSONS,
     PLAIN,
+    UnfinishedRunError,
     collect_traces,
     lesson_specs,
     method_specs,
@@ -48,13 +49,18 @@ def test_a_repeated_recording_differs_only_in_its_times(session, name):
     assert different_arrays(one, other) - TIMES
 
 
+OWN_REMEDY = "the device ran out of memory; lower gen_length"
+
+
 def test_a_failed_run_raises():
-    failed = RunFinished("failed", np.zeros((1, 0), np.int32), message="out of memory")
-    with pytest.raises(RuntimeError, match="out of memory"):
+    failed = RunFinished("failed", np.zeros((1, 0), np.int32), message=OWN_REMEDY)
+    with pytest.raises(UnfinishedRunError, match=f"^a: {OWN_REMEDY}$"):
         collect_traces([("a", failed)])
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a: out of memory"), OSError("full")])
+@pytest.mark.parametrize(
+    "error", [UnfinishedRunError(f"a: {OWN_REMEDY}"), RuntimeError("no token"), OSError("full")]
+)
 def test_a_recording_that_fails_ends_with_its_error(error, monkeypatch):
     def failing(session, level="off"):
         raise error
@@ -66,12 +72,12 @@ def test_a_recording_that_fails_ends_with_its_error(error, monkeypatch):
 
 def test_a_recording_that_fails_leaves_all_earlier_ones(session, tmp_path, monkeypatch):
     def failing(session, specs):
-        raise RuntimeError("out of memory")
+        raise UnfinishedRunError("a: stopped")
 
     monkeypatch.setattr(record_examples, "record_race", lambda *given: {"a": None})
     monkeypatch.setattr(record_examples, "record_runs", failing)
     monkeypatch.setattr(record_examples, "save_traces", lambda *given: pytest.fail("one is new"))
-    with pytest.raises(RuntimeError, match="out of memory"):
+    with pytest.raises(UnfinishedRunError, match="stopped"):
         record_examples.record_examples(session, tmp_path)
 
 
