@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 import re
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from engine.core.command_line import CommandParser, without_traceback
 from engine.core.files import write_atomically
 from engine.tiny.corpus import draw
 from engine.tiny.family import Problem
@@ -44,7 +44,7 @@ def lines(family: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the files of all families; `arguments` default to those of the process."""
-    ArgumentParser(prog=COMMAND, description=__doc__).parse_args(arguments)
+    CommandParser(prog=COMMAND, description=__doc__, alone=True).parse_args(arguments)
     try:
         for family in FAMILIES:
             write_atomically(FOLDER / f"{family}.jsonl", lines(family).encode())
@@ -53,4 +53,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with without_traceback():
+        main()

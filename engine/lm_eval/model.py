@@ -25,8 +25,8 @@ from engine.distributed.keyed_lines import key_of
 from engine.distributed.processes import Processes, leave_group
 from engine.evaluate.exam import decoded, resized
 from engine.evaluate.sharing.shared_exam import machine_of
+from engine.lm_eval import options
 from engine.lm_eval.likelihood import factors, greedy_check, likelihood_gflops, log_likelihood
-from engine.lm_eval.options import cut, device_of, flag, most_tokens, number, prompted, spec_of
 from engine.lm_eval.responses import Place, Response, Responses
 from engine.models.loading.families import named_checkpoints
 from engine.models.loading.hub import Hub
@@ -80,27 +80,26 @@ class DriftscopeLM(TemplateLM):
         **arguments: Any,
     ) -> None:
         super().__init__()
-        if not str(batch_size).isdecimal() or int(batch_size) < 1:
-            raise ValueError(f"batch_size: {batch_size!r} is not a number from 1 on; give one")
-        if not str(mc_num).isdecimal() or int(mc_num) < 1:
-            raise ValueError(f"mc_num: {mc_num!r} is not a whole number from 1; give one")
-        self._batch, self._samples = int(batch_size), int(mc_num)
-        self._greedy = flag("greedy", greedy)
+        self._batch = options.count("batch_size", batch_size)
+        self._samples = options.count("mc_num", mc_num)
+        if max_batch_size is not None:
+            raise ValueError("max_batch_size: leave it out; batch_size is the size of every batch")
+        self._greedy = options.flag("greedy", greedy)
         folder = Path(samples) if samples else None
-        if flag("cards", cards) and folder is None:
+        if options.flag("cards", cards) and folder is None:
             raise ValueError("cards: give the folder of the samples as well, samples=FOLDER")
         self.processes = Processes()
         atexit.register(leave_group)  # the harness does not tell a model that it is over
         if "device" in arguments:
-            arguments["device"] = self.processes.device(device_of(str(arguments["device"])))
+            arguments["device"] = self.processes.device(options.device_of(str(arguments["device"])))
         if not pretrained:
             raise ValueError("pretrained: give a folder or a name, --model_args pretrained=NAME")
         folders, name = named_checkpoints(str(pretrained), ASSETS)
-        self.spec = spec_of(arguments, name)
+        self.spec = options.spec_of(arguments, name)
         pool = ModelPool(folders, Hub())
         run_to_end(pool.fetch(dataclasses.replace(self.spec, prompt=name, chat=False)))
         self.model = pool.load(self.spec)
-        self.responses = Responses(self.processes, folder, flag("cards", cards))
+        self.responses = Responses(self.processes, folder, options.flag("cards", cards))
         self._unknown: set[str] = set()
         self._turns: dict[str, Messages] = {}  # by the text that the template made of them
 
@@ -200,7 +199,7 @@ class DriftscopeLM(TemplateLM):
             assert response is not None
             self.responses.place(one.where, response)
             until = request.args[1].get("until") or []
-            texts.append(cut(response.text, until if isinstance(until, list) else [until]))
+            texts.append(options.cut(response.text, until if isinstance(until, list) else [until]))
             self.cache_hook.add_partial("generate_until", request.args, texts[-1])
             if self.responses.cards is not None:
                 self.responses.put_card(one.where, self._lane(one, response))
@@ -336,10 +335,10 @@ class DriftscopeLM(TemplateLM):
         for name in sorted({*given} - {*GENERATION} - self._unknown):
             _LOG.warning("gen_kwargs: %s has no effect; known are %s", name, ", ".join(GENERATION))
         self._unknown |= given.keys()
-        spec, most = self.spec, most_tokens(given, self.spec.block_length)
+        spec, most = self.spec, options.most_tokens(given, self.spec.block_length)
         if most is not None:
             spec = resized(spec, "", fitting_length(most, spec.block_length))
-        temperature = number(given, "temperature", float)
+        temperature = options.number(given, "temperature", float)
         if temperature is not None and given.get("do_sample", temperature > 0):
             spec = dataclasses.replace(spec, temperature=temperature)
         longer = self.model.adapter.info.block_causal or spec.gen_length != most
@@ -353,7 +352,7 @@ class DriftscopeLM(TemplateLM):
 
     def _decode(self, spec: RunSpec, asked: Sequence[_Asked]) -> Iterator[Response]:
         """The responses of one batch; prompts are decoded from their ids, so of any length."""
-        own = [prompted(spec, one.context, one.turns) for one in asked]
+        own = [options.prompted(spec, one.context, one.turns) for one in asked]
         job = make_job(self.model, own[0], [one.ids for one in asked], sequence_specs=own)
         for state, tally in decoded(job):
             size = tally.batch
@@ -376,7 +375,7 @@ class DriftscopeLM(TemplateLM):
             return None
         if not one.context.strip() or one.ids != self.tok_encode(one.context):
             return None
-        spec = prompted(one.spec, one.context, one.turns).to_dict()
+        spec = options.prompted(one.spec, one.context, one.turns).to_dict()
         model = {"name": one.spec.model, "digest": self.model.digest}
         results = {"text": response.text, "steps": response.forwards}
         return {"spec": spec, "model": model, "results": results}

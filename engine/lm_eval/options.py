@@ -79,6 +79,13 @@ def flag(name: str, value: bool | str) -> bool:
     return found
 
 
+def count(name: str, value: int | str) -> int:
+    """A number of things among the arguments. Raises ValueError naming it if it is below 1."""
+    if not str(value).isdecimal() or int(value) < 1:
+        raise ValueError(f"{name}: {value!r} is not a whole number from 1; give one")
+    return int(value)
+
+
 def number(given: Mapping[str, Any], name: str, kind: type[N]) -> N | None:
     """A number among generation arguments, None if it is missing. ValueError names a wrong one."""
     value = given.get(name)

@@ -105,3 +105,17 @@ def test_a_missing_model_is_named():
 def test_a_recording_is_refused_since_an_evaluation_makes_none():
     with pytest.raises(ValueError, match=r"^record: an evaluation records nothing; leave it out"):
         DriftscopeLM("tiny-llada", record="steps")
+
+
+@pytest.mark.parametrize(("name", "value"), [("batch_size", "auto"), ("mc_num", 0)])
+def test_a_number_of_things_is_whole_and_from_1(name, value):
+    with pytest.raises(ValueError, match=f"^{name}: {value!r} is not a whole number from 1"):
+        DriftscopeLM("tiny-llada", **{name: value})
+
+
+def test_a_largest_batch_is_refused_since_no_batch_is_automatic(monkeypatch):
+    use_own_tasks(monkeypatch)
+    monkeypatch.setattr(sys, "argv", [])  # restores those of pytest
+    with pytest.raises(SystemExit, match=r"^error: max_batch_size: leave it out"):
+        main(["--model", "driftscope", "--model_args", "pretrained=tiny-llada", "--tasks", TASK,
+              "--max_batch_size", "8"])  # fmt: skip

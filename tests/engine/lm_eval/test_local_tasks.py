@@ -32,3 +32,11 @@ def test_help_writes_nothing(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
     local_tasks.main([])
     assert len(list(tmp_path.iterdir())) == len(local_tasks.FAMILIES)
+
+
+def test_the_problems_are_written_by_one_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_tasks, "FOLDER", tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit, match=r"^error: WORLD_SIZE is 2, but each"):
+        local_tasks.main([])
+    assert list(tmp_path.iterdir()) == []
