@@ -37,6 +37,7 @@ from engine.advise.request import AdviceRequest
 from engine.advise.search_space import ALL, named_caches
 from engine.advise.service import check_prompts
 from engine.batch.flags import (
+    OF_A_RECORDING,
     add_prompt_flags,
     add_spec_flags,
     check_prompt_flags,
@@ -45,7 +46,13 @@ from engine.batch.flags import (
 )
 from engine.batch.journal import Journal
 from engine.batch.prompts import Prompt
-from engine.core.command_line import command_parser, failure, make_out, thread_count
+from engine.core.command_line import (
+    command_parser,
+    failure,
+    make_out,
+    refuse_flags,
+    thread_count,
+)
 from engine.core.control import STOPPED, Control, stopped_by_interrupt
 from engine.core.files import ASSETS, write_atomically
 from engine.models.base import ModelInfo
@@ -58,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     args = parser.parse_args(arguments)
     check_prompt_flags(parser, args)
+    refuse_flags(parser, args, OF_A_RECORDING, "the exact runs are recorded whole; leave it out")
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:

@@ -7,7 +7,7 @@
 --prompts reads a JSON object with "prompt" and optionally "answer" from each line of a .jsonl file,
 and a prompt from each line of any other. --specs reads a JSON list of {"name", fields of a spec}
 over the settings of the flags; without it, plain decoding is compared with the settings of the
-flags. All settings have the same end-of-text rule.
+flags. All settings have the same end-of-text rule; prompts and recorder are those of the flags.
 
 --out keeps every run in runs.jsonl as it ends. The same command continues from there after an
 interruption: only runs of other settings, prompts, checkpoints, machines or versions of torch or of
@@ -37,6 +37,7 @@ from engine.batch.flags import (
     add_prompt_flags,
     add_spec_flags,
     check_prompt_flags,
+    check_recording_flags,
     prompts_from_flags,
     spec_from_flags,
 )
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     args = parser.parse_args(arguments)
     check_prompt_flags(parser, args)
+    check_recording_flags(parser, args)
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
@@ -94,11 +96,25 @@ def _settings(args: argparse.Namespace) -> list[NamedSpec]:
     base = spec_from_flags(args)
     if args.specs:
         named = read_specs(args.specs, base)
+        for one in named:
+            _check_row(one)
     else:
         plain = plain_decoding(base)
         given = NamedSpec(f"{base.cache}, {base.unmasker}", base)
         named = [NamedSpec(PLAIN, plain), *([given] if base != plain else [])]
     return batch_settings(named)
+
+
+def _check_row(one: NamedSpec) -> None:
+    """Raise ValueError naming the field of a row of `--specs` that flags decide for all rows."""
+    if one.spec.prompt:
+        raise ValueError(
+            f"specs: {one.name}: prompt: those of --prompts or --family are run; leave it out"
+        )
+    if one.spec.record != "off":
+        raise ValueError(
+            f"specs: {one.name}: record: leave it out; --record records runs of their own"
+        )
 
 
 def _run(

@@ -22,13 +22,16 @@ from engine.core.command_line import refuse_flags, with_default
 from engine.tiny.corpus import families
 
 DEFAULTS: dict[str, Scalar] = {"gen_length": 64, "block_length": 16}
+NOT_FLAGS = ("prompt", "keep_after_image")  # fields; no command takes an image
+OF_DRIFTS = ("record_layers", "record_quantities", "record_every", "record_positions")  # fields
+OF_A_RECORDING = (*OF_DRIFTS, "probe_steps")
 SHOWN: dict[str, Scalar] = DEFAULTS | {"steps": "one a position"}  # defaults in `--help`
 
 
 def add_spec_flags(
     parser: argparse.ArgumentParser, defaults: Mapping[str, str] | None = None, **helps: str
 ) -> None:
-    """Add a flag for every field of RunSpec and every knob of every component.
+    """Add a flag for every field of RunSpec but NOT_FLAGS, and every knob of every component.
 
     `defaults` are the command's own, by field; `helps` are the texts of fields that take other
     values in a command than in a run.
@@ -36,7 +39,7 @@ def add_spec_flags(
     own = defaults or {}
     for row in describe_fields(RunSpec):
         name = row["name"]
-        if name != "prompt":
+        if name not in NOT_FLAGS:
             usual = None if name in own or name in helps else SHOWN.get(name, row["default"])
             parser.add_argument(
                 "--" + name.replace("_", "-"), metavar=_choices(row), default=own.get(name),
@@ -94,6 +97,15 @@ def check_prompt_flags(parser: argparse.ArgumentParser, args: argparse.Namespace
     if args.prompts is not None:
         reason = "it is of --family; leave it out with --prompts"
         refuse_flags(parser, args, ("problems", "shots"), reason)
+
+
+def check_recording_flags(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End the command if flags narrow a recording that `--record` does not make."""
+    if args.record not in ("layers", "probe"):
+        reason = "only --record layers and --record probe record drifts; leave it out"
+        refuse_flags(parser, args, OF_DRIFTS, reason)
+    if args.record != "probe":
+        refuse_flags(parser, args, ["probe_steps"], "only --record probe probes; leave it out")
 
 
 def prompts_from_flags(args: argparse.Namespace) -> list[Prompt]:

@@ -30,14 +30,16 @@ class Assumptions:
 
     `tokens_per_forward`, at least 1, for an unmasker without a schedule. `share` in [0, 1], for a
     cache whose rows depend on values (CachePolicy.data_rows says of what it is the share).
-    `source`: where both come from, in words. `filled`: how many of the tokens that
-    `tokens_per_forward` counts were not decoded but filled after the end of a recorded run's text.
+    `source`: where both come from, in words, but those in `given`, which a person gave. `filled`:
+    how many of the tokens that `tokens_per_forward` counts were not decoded but filled after the
+    end of a recorded run's text.
     """
 
     tokens_per_forward: float | None = None
     share: float | None = None
     source: str = ""
     filled: int = 0
+    given: frozenset[str] = frozenset()  # names of fields
 
     def __post_init__(self) -> None:
         bounds = {"tokens_per_forward": (1.0, MAX_TOKENS), "share": (0.0, 1.0)}
@@ -47,6 +49,10 @@ class Assumptions:
                 continue
             if type(given) not in (int, float) or not low <= given <= high:
                 raise ValueError(f"{name}: {given!r} is not a number from {low:g} to {high:g}")
+
+    def source_of(self, name: str) -> str:
+        """Where the value of a field comes from, in words."""
+        return "as given" if name in self.given or not self.source else self.source
 
 
 @dataclass
@@ -132,7 +138,7 @@ def complete(
     unmasker, policy = make_unmasker(spec), make_policy(spec)
     rows = policy.data_rows()
     if unmasker.confidence_decides:
-        tokens, source = given.tokens_per_forward, given.source or "as given"
+        tokens, source = given.tokens_per_forward, given.source_of("tokens_per_forward")
         if tokens is None:
             tokens, source = _measured_tokens(spec.unmasker)
         rule = f"{unmasker.title} commits as many tokens as the model's confidence allows"
@@ -150,7 +156,7 @@ def complete(
         )
     if rows is not None:
         share = rows.share if given.share is None else given.share
-        source = rows.default if given.share is None else given.source or "as given"
+        source = rows.default if given.share is None else given.source_of("share")
         words.append(f"{rows.what}. Assumed: {percentage(share)} ({source}).")
     if policy.rows_by_order(info, spec.block_length):
         words.append(

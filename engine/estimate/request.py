@@ -98,4 +98,5 @@ def _assumptions(spec: RunSpec, request: EstimateRequest) -> Assumptions:
         found.share if own.share is None else own.share,
         found.source,
         found.filled if own.tokens_per_forward is None else 0,
+        frozenset(name for name in FIELDS if getattr(own, name) is not None),
     )

@@ -13,7 +13,8 @@ with --json, one JSON document as the last line:
 --specs reads a JSON list of {"name", fields of a spec}. The first is the baseline: every row is
 compared with it problem by problem, and all are timed in turn on long prompts. Without --gen-length
 the gen_length and the steps of a row only say how many tokens a step commits. All rows have the
-same end-of-text rule. The tables of assets/results are made by `python -m engine tables`.
+same end-of-text rule, and none has a `prompt`: the problems of the exam are decoded. The tables of
+assets/results are made by `python -m engine tables`.
 
 --out writes the document as table.json, with --specs also table.md, into a folder, and keeps each
 sample there as soon as its batch is finished; the same command computes only what is missing, or
@@ -43,7 +44,7 @@ from typing import Any
 import torch
 
 from engine import catalog
-from engine.batch.flags import add_spec_flags, spec_from_flags
+from engine.batch.flags import OF_A_RECORDING, add_spec_flags, spec_from_flags
 from engine.batch.settings import NamedSpec, check_bare, check_rules, read_specs
 from engine.config.spec import RunSpec
 from engine.core.command_line import (
@@ -82,6 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not args.specs:
         reason = "only the rows of --specs are timed; leave it out"
         refuse_flags(parser, args, OF_SPECS, reason)
+    if not args.timed:
+        reason = "no prompt is timed with --timed 0; leave it out"
+        refuse_flags(parser, args, ["timed_shots"], reason)
+    refuse_flags(parser, args, OF_A_RECORDING, "an exam is not recorded; leave it out")
     folders, args.model = named_checkpoints(args.model, ASSETS)
     torch.set_num_threads(args.threads)
     try:
@@ -156,8 +161,9 @@ def _check_exam(spec: RunSpec) -> None:
     Also if its unmasker does not take its stop texts.
     """
     check_bare(spec, "specs", "an exam")
-    if spec.suffix:
-        raise ValueError("suffix: it would change the problems of an exam; leave it out")
+    for name in ("prompt", "suffix"):
+        if getattr(spec, name):
+            raise ValueError(f"{name}: it would change the problems of an exam; leave it out")
     check_rule(spec)
     if spec.record != "off":
         raise ValueError(
@@ -307,7 +313,8 @@ def _parser() -> argparse.ArgumentParser:
         "--batch",
         type=positive,
         default=1,
-        help="problems decoded in one batch; forwards and FLOPs are a problem's own at 1",
+        help="problems decoded in one batch; forwards and FLOPs are a problem's own at 1; an "
+        "autoregressive model decodes one at a time",
     )
     parser.add_argument("--threads", type=thread_count, default=1, help="torch threads")
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from engine.batch.flags import add_spec_flags, spec_from_flags
+from engine.batch.flags import OF_A_RECORDING, add_spec_flags, spec_from_flags
 from engine.core.command_line import command_parser, failure, refuse_flags, thread_count
 from engine.core.files import ASSETS
 from engine.core.tables import markdown_table, percentage
@@ -45,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.device != THIS_MACHINE:
         reason = f"only --device {THIS_MACHINE} is measured; leave it out"
         refuse_flags(parser, args, ["threads"], reason)
+    reason = "an estimate counts no recorder; leave it out"
+    refuse_flags(parser, args, ["record", *OF_A_RECORDING], reason)
     device, args.device = args.device, None
     model, args.model = args.model, None
     torch.set_num_threads(args.threads)
@@ -59,18 +61,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
             assumptions={name: value for name, value in given.items() if value is not None},
             recorded=None if args.recorded is None else Trace.load(args.recorded),
         )
-        _check_needed(given, found)
+        _check_needed(given, found, args.recorded)
     except (ValueError, OSError) as error:
         raise failure(error, args) from None
     print(json.dumps(found) if args.json else report(found))
 
 
-def _check_needed(given: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raise ValueError naming the flag if an assumption was given that an estimate did not need."""
+def _check_needed(
+    given: Mapping[str, Any], found: Mapping[str, Any], recorded: Path | None
+) -> None:
+    """Raise ValueError naming the flag if an assumption was given that an estimate did not need.
+
+    Also if none was left to take from the `recorded` run.
+    """
     for name, value in given.items():
         if value is not None and found["assumptions"][name] is None:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag}: these settings need no such assumption; leave it out")
+    needed = [name for name, value in found["assumptions"].items() if value is not None]
+    if recorded is not None and all(given[name] is not None for name in needed):
+        why = "all that these settings need are given" if needed else "these settings need none"
+        raise ValueError(f"--recorded: no assumption is taken from it, since {why}; leave it out")
 
 
 def report(found: Mapping[str, Any]) -> str:

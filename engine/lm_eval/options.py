@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import torch
 
 from engine import catalog
-from engine.batch.flags import DEFAULTS
+from engine.batch.flags import DEFAULTS, NOT_FLAGS, OF_A_RECORDING
 from engine.config.knobs import describe_fields
 from engine.config.spec import MAX_LENGTH, MAX_PROMPT_CHARS, RunSpec
 from engine.models.tokenizer import Messages
 
 _LOG = logging.getLogger(__name__)
 N = TypeVar("N", int, float)
-NOT_ARGUMENTS = ("prompt", "chat", "model")
+NOT_ARGUMENTS = (*NOT_FLAGS, *OF_A_RECORDING, "chat", "model")
 
 
 def spec_of(arguments: Mapping[str, Any], name: str) -> RunSpec:

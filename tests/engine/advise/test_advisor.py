@@ -334,6 +334,13 @@ def test_the_command_takes_no_recorder_which_would_slow_the_timed_runs(checkpoin
         command.main(flags)
 
 
+def test_the_command_narrows_no_recording(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--family", "short_problems", "--record-quantities", "k"])
+    said = "--record-quantities: the exact runs are recorded whole; leave it out"
+    assert said in capsys.readouterr().err
+
+
 def test_the_command_names_a_cache_that_cannot_be_searched(checkpoint, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("\n".join(one.prompt for one in PROMPTS))

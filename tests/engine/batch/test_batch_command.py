@@ -129,12 +129,42 @@ def test_a_row_may_not_ask_for_what_a_batch_cannot_do(prompts, tmp_path):
         main(("--prompts", str(prompts), "--specs", str(specs), *SHORT))
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [({"prompt": "2 + 3"}, "prompt: those of --prompts or --family are run; leave it out"),
+     ({"record": "layers"}, "record: leave it out; --record records runs of their own")],
+)  # fmt: skip
+def test_a_row_may_not_say_what_flags_decide_for_all_rows(field, said, prompts, tmp_path):
+    specs = tmp_path / "specs.json"
+    specs.write_text(json.dumps([{"name": "one"}, {"name": "two"} | field]))
+    with pytest.raises(SystemExit, match=f"^error: specs: two: {said}$"):
+        main(("--prompts", str(prompts), "--specs", str(specs), *SHORT))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--record-every", "2"), "--record-every: only --record layers and --record probe record"),
+     (("--record", "steps", "--record-layers", "1"), "--record-layers: only --record layers and"),
+     (("--record", "layers", "--probe-steps", "4"), "--probe-steps: only --record probe probes")],
+)  # fmt: skip
+def test_flags_of_a_recording_need_one(words, said, prompts, capsys):
+    with pytest.raises(SystemExit):
+        main(("--prompts", str(prompts), *words, *SHORT))
+    assert said in capsys.readouterr().err
+
+
 def test_timed_runs_are_not_recorded(prompts, tmp_path):
-    specs, out = tmp_path / "specs.json", tmp_path / "out"
-    specs.write_text(json.dumps([{"name": "one"}, {"name": "two", "record": "layers"}]))
-    main(("--prompts", str(prompts), "--specs", str(specs), "--out", str(out), *SHORT))
-    rows = json.loads((out / "results.json").read_text())["settings"]
+    words = ("--record", "layers", "--record-layers", "1", "--out", str(tmp_path), *SHORT)
+    main(("--prompts", str(prompts), "--cache", "dual", *words))
+    rows = json.loads((tmp_path / "results.json").read_text())["settings"]
     assert [row["spec"]["record"] for row in rows] == ["off", "off"]
+
+
+@pytest.mark.parametrize("command", [main, advise])
+def test_no_command_has_a_flag_of_images_which_none_takes(command, prompts, capsys):
+    with pytest.raises(SystemExit):
+        command(("--prompts", str(prompts), "--keep-after-image", "true"))
+    assert "unrecognized arguments: --keep-after-image" in capsys.readouterr().err
 
 
 def test_a_name_that_cannot_be_written_is_refused_before_the_runs(prompts, tmp_path):

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from engine.config.spec import RunSpec
-from engine.estimate import machine_rates
+from engine.estimate import machine_rates, request
+from engine.estimate.assumptions import Assumptions
 from engine.estimate.devices import DeviceRates
 from engine.estimate.estimate import known_model
 from engine.estimate.request import EstimateRequest, estimate_spec
@@ -33,12 +34,23 @@ def test_a_prompt_of_unknown_length_is_said_to_count_as_one_token(ids, given, co
 
 def test_the_methods_of_another_engine_are_not_known():
     document = {"format": "driftscope-run", "version": 1, "tokens": ["a", "b"], "step_map": [2, 1]}
-    request = EstimateRequest(SHAPE, "h100", 7, recorded=trace_of(read_run(document), Numbering()))
+    asked = EstimateRequest(SHAPE, "h100", 7, recorded=trace_of(read_run(document), Numbering()))
     models = SimpleNamespace(prompt=lambda spec: None, suffix_tokens=lambda spec: 0)
     for changes in ({"unmasker": "threshold"}, {"cache": "d2_cache"}):
         with pytest.raises(ValueError, match=r"^recorded: another engine decoded the run"):
-            estimate_spec(models, replace(SPEC, **changes), request)
-    assert estimate_spec(models, SPEC, request)["exact"], "nothing is taken from the run"
+            estimate_spec(models, replace(SPEC, **changes), asked)
+    assert estimate_spec(models, SPEC, asked)["exact"], "nothing is taken from the run"
+
+
+def test_an_assumption_says_whether_it_is_given_or_of_the_recorded_run(monkeypatch):
+    run = Assumptions(3.0, 0.25, "from the recorded run")
+    monkeypatch.setattr(request, "assumptions_of", lambda trace, spec: run)
+    models = SimpleNamespace(prompt=lambda spec: None, suffix_tokens=lambda spec: 0)
+    spec = replace(SPEC, cache="d2_cache", unmasker="threshold")
+    asked = EstimateRequest(SHAPE, "h100", 7, {"tokens_per_forward": 2}, recorded=object())
+    tokens, share, *_ = estimate_spec(models, spec, asked)["assumed"]
+    assert tokens.endswith("Assumed: 2 a forward on average (as given).")
+    assert share.endswith("Assumed: 25.0 % (from the recorded run).")
 
 
 def test_the_memory_of_this_machine_is_what_is_free_at_the_time(monkeypatch):

@@ -9,6 +9,7 @@ import torch
 from engine.advise import __main__ as advise
 from engine.bench.models import BenchModels
 from engine.config.spec import RunSpec
+from engine.core.files import ASSETS
 from engine.estimate import assumptions
 from engine.evaluate import estimate, estimate_error
 from engine.evaluate.estimate_error import Compared, compare, summary, table
@@ -68,12 +69,32 @@ def test_an_assumption_that_the_settings_need_is_taken(capsys):
     assert found == {"tokens_per_forward": 2.0, "share": 0.5}
 
 
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [([], "these settings need none"),
+     (["--unmasker", "threshold", "--tokens-per-forward", "2"], "all that these settings need")],
+)  # fmt: skip
+def test_a_recorded_run_of_which_nothing_is_taken_is_refused(flags, why):
+    recorded = str(ASSETS / "examples" / "b.npz")  # decoded by the unmasker threshold
+    with pytest.raises(SystemExit, match=rf"^error: --recorded: no assumption is .* since {why}"):
+        estimate.main([*SMALL, *flags, "--recorded", recorded])
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--record", "layers"), ("--probe-steps", "4"), ("--record-every", "2")]
+)
+def test_a_recorder_is_refused_since_an_estimate_counts_none(flag, value, capsys):
+    with pytest.raises(SystemExit):
+        estimate.main([*SMALL, flag, value])
+    assert f"{flag}: an estimate counts no recorder; leave it out" in capsys.readouterr().err
+
+
 def test_the_rates_of_this_machine_are_those_of_the_threads_of_the_flag(monkeypatch):
     threads, before = [], torch.get_num_threads()
 
     def measured(*given, **more):
         threads.append(torch.get_num_threads())
-        return {}
+        return {"assumptions": {}}
 
     monkeypatch.setattr(estimate.Session, "estimate", measured)
     try:

@@ -62,6 +62,12 @@ def test_a_flag_of_timed_rows_needs_rows(flag, value, capsys):
     assert f"{flag}: only the rows of --specs are timed; leave it out" in capsys.readouterr().err
 
 
+def test_what_to_record_is_not_asked_of_an_exam(capsys):
+    with pytest.raises(SystemExit):
+        main(["--problems", "1", "--record-layers", "1-4"])
+    assert "--record-layers: an exam is not recorded; leave it out" in capsys.readouterr().err
+
+
 def test_an_exam_is_not_recorded(tmp_path):
     """A recorder would slow the timed prompts of its row alone."""
     path = tmp_path / "specs.json"
@@ -75,6 +81,7 @@ def test_an_exam_is_not_recorded(tmp_path):
     ("fields", "said"),
     [({"messages": [["user", "2 + 3"]]}, "specs: an exam takes no start, fixed tokens"),
      ({"fixed": [[0, 9]]}, "specs: an exam takes no start, fixed tokens"),
+     ({"prompt": "2 + 3"}, "prompt: it would change the problems of an exam; leave it out"),
      ({"suffix": "So:"}, "suffix: it would change the problems of an exam"),
      ({"stop": ["."], "unmasker": "autoregressive"}, "stop: an autoregressive model takes none")],
 )  # fmt: skip

@@ -66,3 +66,10 @@ def test_a_timed_prompt_and_its_answer_fit_the_context_of_every_row(evaluate_sho
 def test_a_timed_prompt_without_worked_examples_cannot_have_fewer(evaluate_short):
     with pytest.raises(SystemExit, match=r"^error: --timed: .* context of 100; give --timed 0$"):
         evaluate_short(100, "--timed-shots", "0")
+
+
+def test_worked_examples_of_timed_prompts_need_prompts(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["--specs", str(tmp_path / "any.json"), "--timed", "0", "--timed-shots", "1"])
+    said = "--timed-shots: no prompt is timed with --timed 0; leave it out"
+    assert said in capsys.readouterr().err

@@ -102,6 +102,12 @@ def test_a_missing_model_is_named():
         DriftscopeLM(cache="dual")
 
 
+@pytest.mark.parametrize("name", ["record_layers", "probe_steps", "keep_after_image"])
+def test_an_argument_without_effect_is_unknown(name):
+    with pytest.raises(ValueError, match=f"^{name}: unknown model argument"):
+        DriftscopeLM("tiny-llada", **{name: 1})
+
+
 def test_a_recording_is_refused_since_an_evaluation_makes_none():
     with pytest.raises(ValueError, match=r"^record: an evaluation records nothing; leave it out"):
         DriftscopeLM("tiny-llada", record="steps")
