@@ -45,6 +45,7 @@ from engine.tiny.network import Network, NetworkShape
 from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import (
     OF_MASKED,
+    TURNS,
     initial_state,
     load_state,
     load_vocabulary,
@@ -278,12 +279,14 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--vocabulary", choices=tuple(tokenizer.ROWS), default="words", help="of the tokenizer"
     )
-    one.add_argument("--copies", type=share, help="masked: share of batches with noisy copies")
+    one.add_argument(
+        "--copies", type=share, help="masked, no blocks: share of batches with noisy copies"
+    )
     one.add_argument("--out", type=Path, required=True, help="folder of the run")
     one.add_argument("--init", type=Path, help="run or model folder to take the weights from")
     one.add_argument("--steps", type=positive, default=1000, help="training steps of the phase")
     one.add_argument("--shift", type=int, choices=(0, 1), help="masked: 1 for logits as Dream's")
-    one.add_argument("--block", type=not_negative, help="masked: size if block-causal")
+    one.add_argument("--block", type=not_negative, help="masked: size of blocks, if block-causal")
     one.add_argument(
         "--families", type=_weighted, nargs="+", default=((WORDS, 1.0),), metavar="NAME[:WEIGHT]",
         help=f"families of the problems: {', '.join(corpus.families())}; by default {WORDS}",
@@ -293,12 +296,21 @@ def _parser() -> argparse.ArgumentParser:
         help="range of the sizes of the problems, from 0 to 1",
     )  # fmt: skip
     one.add_argument("--few-shot", type=share, default=0.0, help="share with worked examples")
-    one.add_argument("--turns", type=positive, default=5, help="most problems in a few-shot sample")
     one.add_argument(
-        "--extra", type=not_negative, nargs="+", help="masked: positions after the answer"
+        "--turns", type=positive, default=TURNS, help="most problems in a few-shot sample"
     )
-    one.add_argument("--uniform", type=share, help="masked: share masked over all the region")
-    one.add_argument("--sums", type=share, help="masked: share that predicts a result next")
+    one.add_argument(
+        "--extra",
+        type=not_negative,
+        nargs="+",
+        help="masked, no blocks: positions after the answer",
+    )
+    one.add_argument(
+        "--uniform", type=share, help="masked, no blocks: share masked over all the region"
+    )
+    one.add_argument(
+        "--sums", type=share, help="masked, no blocks: share that predicts a result next"
+    )
     one.add_argument(
         "--number-weight", type=above_zero, default=2.0, help="weight of number tokens"
     )

@@ -23,6 +23,9 @@ OF_PHASE = ("steps", "seed", "lr", "matrix_lr", "warm", "decay")  # options besi
 OF_MASKED = {
     "copies": 0.0, "shift": 0, "block": 0, "sums": 0.0, "extra": (0, 16, 32), "uniform": 0.2
 }  # fmt: skip
+# Those of them that say nothing of a network with blocks: all of its states are copies.
+WITHOUT_BLOCKS = ("copies", "sums", "extra", "uniform")
+TURNS = 5  # most problems in a sample with worked examples, unless --turns says otherwise
 PHASE_SEED = 1000  # from the seed of a phase to that of the next one
 
 
@@ -145,18 +148,8 @@ def _new_phase(args: Namespace, before: int) -> dict[str, Any]:
     """A phase after `before` other ones. Raises ValueError naming an option."""
     if args.sizes[0] > args.sizes[1]:
         raise ValueError(f"--sizes: {args.sizes[0]:g} is above {args.sizes[1]:g}; give MIN first")
-    for name, usual in OF_MASKED.items():
-        if args.kind == "causal" and _typed(getattr(args, name)) != _typed(usual):
-            raise ValueError(
-                f"--{name}: only masked networks take it; leave out --{name} or --kind causal"
-            )
-    if args.block and not args.shift:
-        raise ValueError("--block: no layout has blocks without a shift; add --shift 1")
-    shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
-    if args.turns < 2 and (shared or args.few_shot > 0):
-        raise ValueError(
-            f"--turns: {args.turns} leaves no problem for worked examples; give at least 2"
-        )
+    _check_kind(args)
+    _check_turns(args)
     recipe = Recipe(**{field.name: getattr(args, field.name) for field in fields(Recipe)})
     return {
         "recipe": asdict(recipe), "vocabulary": args.vocabulary,
@@ -165,6 +158,38 @@ def _new_phase(args: Namespace, before: int) -> dict[str, Any]:
         "warm": args.warm, "decay": args.decay, "curve": [], "checks": [],
         "device": args.device, "device_name": device_name(args.device), "gpu_seconds": 0.0,
     }  # fmt: skip
+
+
+def _check_kind(args: Namespace) -> None:
+    """Raise ValueError naming an option that says nothing of the kind of network."""
+    given = [name for name, usual in OF_MASKED.items()
+             if _typed(getattr(args, name)) != _typed(usual)]  # fmt: skip
+    if args.kind == "causal" and given:
+        (name, *_) = given
+        raise ValueError(
+            f"--{name}: only masked networks take it; leave out --{name} or --kind causal"
+        )
+    if args.block and not args.shift:
+        raise ValueError("--block: no layout has blocks without a shift; add --shift 1")
+    for name in WITHOUT_BLOCKS:
+        if args.block and name in given:
+            raise ValueError(
+                f"--{name}: only networks without blocks take it; leave out --{name} or --block"
+            )
+
+
+def _check_turns(args: Namespace) -> None:
+    """Raise ValueError naming `--turns` if it is too low, or if no sample has worked examples."""
+    shared = any(corpus.family_named(name).shared_text for name, _ in args.families)
+    if args.turns < 2 and (shared or args.few_shot > 0):
+        raise ValueError(
+            f"--turns: {args.turns} leaves no problem for worked examples; give at least 2"
+        )
+    if args.turns != TURNS and not shared and not args.few_shot:
+        raise ValueError(
+            "--turns: no sample has worked examples; give a share of them with --few-shot, or "
+            "leave --turns out"
+        )
 
 
 def _continue_on(phase: dict[str, Any], device: str) -> None:

@@ -1,10 +1,8 @@
-"""Training resumes exactly, masks as decoding does, and exports what the adapter reads."""
+"""Training resumes exactly, and exports what the adapter reads."""
 
 import json
 import shutil
-from dataclasses import replace
 from functools import partial
-from itertools import islice
 
 import pytest
 import torch
@@ -23,14 +21,12 @@ from engine.tiny import corpus, export, tokenizer, validation
 from engine.tiny import train as training
 from engine.tiny.batches import BatchStream
 from engine.tiny.network import Network, NetworkShape
-from engine.tiny.tokenizer import MASK
 from engine.tiny.train import main
 from engine.tiny.training_inputs import Recipe
 from engine.tiny.training_state import initial_state
 from tests.support.micro import ROOT
 
 SMALL = ("--tokens", "300", "--save-every", "1", "--families", "short_problems")
-SHORT = (("short_problems", 1.0),)
 FewConversations = partial(BatchStream, chunk=40)
 
 
@@ -212,29 +208,6 @@ def test_a_dream_export_encodes_prompts_as_the_shifted_training(tmp_path):
     assert special == list(tokenizer.SPECIALS["dream"])
 
 
-def test_the_targets_of_masked_states_are_masked():
-    recipe = Recipe(kind="masked", families=SHORT, tokens=600)
-    built = tokenizer.build("llada")
-    for seed in range(3):
-        source = FewConversations(built, replace(recipe, copies=0.0), "llada", seed)
-        batch = next(iter(source.batches()))
-        assert (batch.ids.flatten()[batch.rows] == tokenizer.MASK).all()
-        assert (batch.targets != tokenizer.MASK).all()
-
-
-def test_batches_drawn_by_another_process_are_the_same():
-    recipe = Recipe(kind="masked", families=SHORT, tokens=300, copies=0.5)
-    stream = FewConversations(tokenizer.build("llada"), recipe, "llada", 3)
-    pairs = zip(stream.batches(2), stream.batches_ahead(2), strict=False)
-    for one, other in islice(pairs, 5):
-        assert one.copies == other.copies
-        assert all(
-            torch.equal(value, getattr(other, name))
-            for name, value in vars(one).items()
-            if isinstance(value, torch.Tensor)
-        )
-
-
 @pytest.mark.parametrize(("name", "family"), [("tiny-llada", "llada"), ("tiny-qwen2", "qwen2")])
 def test_a_shipped_model_is_read_and_written_unchanged(name, family):
     folder, shape = ROOT / "assets" / "models" / name, NetworkShape(vocab=tokenizer.VOCAB)
@@ -242,66 +215,6 @@ def test_a_shipped_model_is_read_and_written_unchanged(name, family):
     back = export.checkpoint_tensors(export.read_weights(folder, shape), shape, family)
     assert set(back) == set(shipped)
     assert all((back[n].to(torch.bfloat16) == shipped[n]).all() for n in shipped)
-
-
-def test_a_shifted_state_is_predicted_by_the_row_before():
-    recipe = Recipe(kind="masked", families=SHORT, tokens=300)
-    built = tokenizer.build("qwen2")
-    one, other = (
-        next(FewConversations(built, replace(recipe, shift=shift), "qwen2", 3).batches())
-        for shift in (0, 1)
-    )
-    assert (one.rows - other.rows == 1).all()
-    assert (one.targets == other.targets).all()
-    assert (one.ids == other.ids).all()
-
-
-@pytest.mark.parametrize("block", [0, 16])
-@pytest.mark.parametrize("shift", [0, 1])
-def test_block_states_see_no_text_that_they_predict(shift, block):
-    recipe = Recipe(
-        kind="masked", families=(("balance", 1.0),), tokens=2000, copies=1.0, shift=shift,
-        block=block,
-    )  # fmt: skip
-    batch = next(FewConversations(tokenizer.build("qwen2"), recipe, "qwen2", 3).batches())
-    width = batch.ids.shape[1]
-    position = batch.positions.expand(batch.ids.shape)
-    texts = [
-        {int(p): int(t) for p, t in zip(position[i], batch.ids[i], strict=True) if t != MASK}
-        for i in range(len(batch.ids))
-    ]
-    first_rows = 0
-    for row, target in zip(batch.rows.tolist(), batch.targets.tolist(), strict=True):
-        i, own = divmod(row, width)
-        place = int(position[i, own]) + shift
-        assert texts[i].get(place, target) == target
-        seen = batch.mask[i, own] & (position[i] == place)
-        assert (batch.ids[i][seen] == MASK).all()
-        first_rows += int(batch.ids[i, own] != MASK and not seen.any())
-    assert (first_rows > 0) == bool(shift)
-
-
-@pytest.mark.parametrize("few_shot", [0.0, 1.0])
-def test_states_of_a_block_causal_network_are_those_of_block_diffusion(few_shot):
-    size = 16
-    recipe = Recipe(
-        kind="masked", families=(("balance", 1.0),), tokens=2000, shift=1, block=size,
-        few_shot=few_shot,
-    )  # fmt: skip
-    batch = next(BatchStream(tokenizer.build("qwen2"), recipe, "qwen2", 3).batches())
-    position = batch.positions.expand(batch.ids.shape)
-    most = int((position[0].diff() < 0).nonzero()[0]) + 1  # clean rows stand before the copies
-    number = position // size
-    clean = batch.mask[:, :most, :most]
-    allowed = number[:, None, :most] <= number[:, :most, None]
-    ends = allowed & (clean.any(1) | (number[:, :most] == 0))[:, None, :]  # without padding
-    assert (clean == (ends | torch.eye(most, dtype=torch.bool))).all()
-    noisy = batch.mask[:, most:, :most]
-    same_or_later = number[:, None, :most] >= number[:, most:, None]
-    assert not (noisy & same_or_later).any()
-    firsts = position[:, most:] % size == 0
-    assert (batch.ids[:, most:][firsts] != MASK).all()
-    assert (batch.ids[:, most:] == MASK).any(1).all()
 
 
 def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path):
@@ -313,67 +226,6 @@ def test_the_weights_with_the_lowest_validation_loss_are_kept(tmp_path):
     best = torch.load(tmp_path / "best.pt", weights_only=True)
     last = min(losses, key=losses.get) == 3
     assert torch.equal(best["head"], state["model"]["head"]) == last
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--families", "poems:2"), "--families: family: 'poems' is unknown; choose from balance"),
-        (("--families", "lookup:0"), "--families: 'lookup:0': the weight must be above 0"),
-        (("--steps", "0"), "--steps: '0' is not a whole number from 1"),
-        (("--save-every", "0"), "--save-every: '0' is not a whole number from 1"),
-        (("--check-every", "0"), "--check-every: '0' is not a whole number from 1"),
-        (("--tokens", "0"), "--tokens: '0' is not a whole number from 1"),
-        (("--few-shot", "nan"), "--few-shot: 'nan' is not a number from 0 to 1"),
-        (("--copies", "2"), "--copies: '2' is not a number from 0 to 1"),
-        (("--decay", "half"), "--decay: 'half' is not a number from 0 to 1"),
-        (("--number-weight", "-1"), "--number-weight: '-1' is not a number above 0"),
-        (("--lr", "inf"), "--lr: 'inf' is not a number above 0"),
-    ],
-)
-def test_options_that_make_no_training_are_named(words, said, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        train("run", "--out", str(tmp_path), *words)
-    assert said in capsys.readouterr().err
-
-
-def test_the_sizes_are_given_from_small_to_large(tmp_path):
-    with pytest.raises(SystemExit, match=r"^error: --sizes: 1 is above 0"):
-        train("run", "--out", str(tmp_path), "--sizes", "1", "0")
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["--block 16", "--copies 0.8", "--shift 1", "--sums 0.1", "--extra 8", "--uniform 0.5"],
-)
-def test_options_of_masked_networks_say_nothing_of_a_causal_one(words, tmp_path):
-    """No layout takes blocks: neither Qwen2's, which has none, nor Fast-dLLM v2's."""
-    flag, value = words.split()
-    with pytest.raises(SystemExit, match=rf"^error: {flag}: only masked networks take it; leave"):
-        train("run", "--out", str(tmp_path), "--kind", "causal", flag, value)
-
-
-def test_a_network_with_blocks_needs_a_shift(tmp_path):
-    """Fast-dLLM v2's layout, the only one with blocks, predicts a position by the row before it."""
-    with pytest.raises(SystemExit, match=r"^error: --block: .* add --shift 1"):
-        train("run", "--out", str(tmp_path), "--block", "16")
-
-
-@pytest.mark.parametrize("words", [("--few-shot", "1"), ("--families", "lookup")])
-def test_worked_examples_need_two_turns(words, tmp_path):
-    with pytest.raises(SystemExit, match=r"^error: --turns: 1 leaves no problem"):
-        train("run", "--out", str(tmp_path), "--turns", "1", *words)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("run", "--out", "out", "--init", "none"), ("card", "--folder", "none"),
-     ("export", "--run", "none", "--folder", "out", "--family", "llada")],
-)  # fmt: skip
-def test_a_folder_that_is_not_there_is_named(words, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"^error: .*none/.*No such file or directory"):
-        train(*words)
 
 
 @pytest.mark.parametrize(("every", "what"), [(9, "loss"), (1, "norm of the weights")])
