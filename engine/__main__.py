@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
-    name = parser.parse_args(given[:1] or ["--help"]).command
     with without_traceback():
+        name = parser.parse_args(given[:1] or ["--help"]).command
         gc.disable()  # what is imported stays; to look for garbage in it takes half a second
         try:
             module = importlib.import_module(COMMANDS[name][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import sys
@@ -29,25 +30,42 @@ OUT_OF_MEMORY = (
 )
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # no room on the disk, or no more for this user
+
+
 @contextmanager
 def without_traceback() -> Iterator[None]:
-    """Let a command exit with STOPPED after Control-C, and with an error if memory runs out.
+    """Let a command exit with STOPPED after Control-C, and with an error if memory or disk is full.
 
     It exits with 1 if the reader of its output ends first, as `head` does.
     """
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+        except SystemExit as ended:
+            if not isinstance(ended.code, str):  # an error, which is told first
+                _flush_output()
+            raise
+        _flush_output()
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         raise SystemExit(STOPPED) from None
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
         raise SystemExit(1) from None
     except Exception as error:
-        if not _ran_out_of_memory(error):
+        if not _ran_out_of_memory(error) and not _is_output_full(error):
             raise
         raise failure(error, Namespace()) from None
+    finally:
+        try:
+            _flush_output()
+        except OSError:  # what is left goes nowhere, or the interpreter's own flush would fail
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _flush_output() -> None:
+    if sys.stdout is not None:  # it is if it was closed before the command began
+        sys.stdout.flush()
 
 
 def _ran_out_of_memory(error: Exception) -> bool:
@@ -57,6 +75,11 @@ def _ran_out_of_memory(error: Exception) -> bool:
     from engine.core.device import is_out_of_memory  # loads torch, as most commands have
 
     return is_out_of_memory(error)
+
+
+def _is_output_full(error: Exception) -> bool:
+    """Whether standard output, or a file that was open before, has no room left."""
+    return isinstance(error, OSError) and error.errno in FULL and error.filename is None
 
 
 class HelpFormatter(RawDescriptionHelpFormatter):
@@ -238,6 +261,8 @@ def failure(error: Exception, args: Namespace) -> SystemExit | BrokenPipeError:
         return error
     if _ran_out_of_memory(error):
         return SystemExit(f"error: {OUT_OF_MEMORY}" + (f" ({error})" if str(error) else ""))
+    if _is_output_full(error):
+        return SystemExit(f"error: the output cannot be written ({error}); free some space")
     if isinstance(error, OSError) and isinstance(error.filename, str):
         for name, value in vars(args).items():
             given = value if isinstance(value, list) else [value]

@@ -87,3 +87,16 @@ def stopped_by_interrupt(control: Control) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Control-C takes effect after the block, which writes files that belong together."""
+    before, pressed = signal.getsignal(signal.SIGINT), threading.Event()
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed.is_set():
+        signal.raise_signal(signal.SIGINT)

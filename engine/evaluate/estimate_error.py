@@ -27,6 +27,7 @@ from engine.bench.trial import Case, step_seconds
 from engine.catalog import check_model, policies, unmaskers
 from engine.config.spec import RunSpec
 from engine.core.command_line import command_parser, failure
+from engine.core.control import interrupted_later
 from engine.core.events import StepEvent
 from engine.core.files import check_writable, write_atomically
 from engine.core.tables import (
@@ -207,9 +208,10 @@ def _keep(models: BenchModels, text: str, document: dict[str, Any], write_readme
         "assumed_from": f"tiny-llada, {PROBLEMS} problems, answer of {LENGTH} in blocks of {BLOCK}",
         "tokens_per_forward": tokens_per_forward(models),
     }
-    write_atomically(MEASURED, (json.dumps(document, indent=1) + "\n").encode())
-    if write_readme:
-        update_section(RESULTS_README, text, SECTION)
+    with interrupted_later():
+        write_atomically(MEASURED, (json.dumps(document, indent=1) + "\n").encode())
+        if write_readme:
+            update_section(RESULTS_README, text, SECTION)
 
 
 def _words(facts: dict[str, float]) -> str:

@@ -43,6 +43,7 @@ from engine.core.command_line import (
     refuse_flags,
     refuse_shorter,
 )
+from engine.core.control import interrupted_later
 from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import README, RESULTS_README, check_section, percentage, update_section
 from engine.evaluate import comparison, results_text
@@ -213,11 +214,8 @@ def measure_pace(tables: Sequence[Table], seed: int, problems: int) -> list[dict
             row = {"model": model, "family": family, "label": family_named(family).label}
             kept = ("problems", "tokens", "positions", "nfe", "text_nfe")
             rows.append(row | {name: found[name] for name in kept})
-            print(
-                f"{model}, {family}: {found['tokens'] / found['text_nfe']:.2f} text tokens "
-                "a forward",
-                flush=True,
-            )
+            pace = found["tokens"] / found["text_nfe"]
+            print(f"{model}, {family}: {pace:.2f} text tokens a forward", flush=True)
     return rows
 
 
@@ -300,6 +298,7 @@ def check_tables(document: Mapping[str, Any], tables: Sequence[Table]) -> None:
         )
 
 
+@interrupted_later()
 def write(document: Mapping[str, Any], folder: Path) -> None:
     """Write results.json, the chart, and the sections of both Markdown files or tables.md."""
     results_text.check_one_environment(document)

@@ -23,6 +23,7 @@ from engine import catalog
 from engine.batch.settings import with_fields
 from engine.config.spec import RaceSpec, RunSpec
 from engine.core.command_line import command_parser, failure, thread_count
+from engine.core.control import interrupted_later
 from engine.core.events import Event, Waiting
 from engine.core.files import ASSETS, check_writable
 from engine.models.loading.families import embedded_models
@@ -193,7 +194,8 @@ def record_examples(session: Session, folder: Path) -> None:
     race, recorded = record_race(session), record_race(session, "probe")
     methods = record_runs(session, method_specs(session))
     lessons = record_runs(session, lesson_specs(session))
-    save_traces(race, folder)
-    save_traces({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
-    save_traces(methods, folder / "methods")
-    save_traces(lessons, folder / "lessons")
+    with interrupted_later():
+        save_traces(race, folder)
+        save_traces({f"{lane}-recorded": trace for lane, trace in recorded.items()}, folder)
+        save_traces(methods, folder / "methods")
+        save_traces(lessons, folder / "lessons")

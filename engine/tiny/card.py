@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from engine.core.control import interrupted_later
 from engine.core.files import read_json, write_atomically
 from engine.core.tables import markdown_table, percent, percentage
 from engine.models.loading.checkpoint import Checkpoint
@@ -118,8 +119,9 @@ def write(folder: Path, exams: list[Path]) -> None:
         "words are correct, neither can reach its ideal value:",
         _curve(phases),
     ]
-    write_atomically(path, ("\n\n".join(parts) + "\n").encode())
-    write_exam(folder, rows)
+    with interrupted_later():
+        write_atomically(path, ("\n\n".join(parts) + "\n").encode())
+        write_exam(folder, rows)
 
 
 def _example(name: str) -> str:

@@ -58,7 +58,7 @@ from engine.core.command_line import (
     refuse_shorter,
     without_traceback,
 )
-from engine.core.control import STOPPED, Control, stopped_by_interrupt
+from engine.core.control import STOPPED, Control, interrupted_later, stopped_by_interrupt
 from engine.core.files import ASSETS, read_json, write_atomically
 from engine.core.tables import RESULTS_README, check_section, update_section
 from engine.distributed.processes import Processes
@@ -328,6 +328,7 @@ def _as_json(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document) + "\n").encode()
 
 
+@interrupted_later()
 def _publish(document: Mapping[str, Any], text: str) -> None:
     """Write the results of a model, whose section of README.md is `text`."""
     name, results = document["model"], ASSETS / "results"

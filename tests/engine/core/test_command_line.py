@@ -1,5 +1,7 @@
 """Errors of commands: which option they name."""
 
+import os
+import sys
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
@@ -209,6 +211,61 @@ def test_another_failure_of_a_command_keeps_its_traceback(said, monkeypatch):
 def test_output_whose_reader_ends_first_is_no_error_of_a_command():
     broken = BrokenPipeError(32, "Broken pipe")
     assert failure(broken, Namespace(out=Path("kept"))) is broken
+
+
+@pytest.fixture
+def output(monkeypatch):
+    """Lets standard output go to a file descriptor, until the end of the test."""
+    files = []
+
+    def redirect(number):
+        files.append(os.fdopen(number, "w"))
+        monkeypatch.setattr(sys, "stdout", files[0])
+
+    yield redirect
+    for file in files:
+        file.close()
+
+
+COSTLY = "engine.bench.ratio_sweep.measure"  # replaced, so that the command prints at once
+
+
+@pytest.mark.parametrize("printed", ["a line", "a line longer than the buffer" * 1_000])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_ends_a_command_without_a_traceback(printed, output, monkeypatch):
+    monkeypatch.setattr(COSTLY, lambda rounds: printed)
+    output(os.open("/dev/full", os.O_WRONLY))
+    with pytest.raises(SystemExit, match=r"^error: the output cannot be written .*No space left"):
+        engine_main(["sweep"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_another_error_is_told_though_the_disk_is_full(output, monkeypatch):
+    def failing(rounds):
+        sys.stdout.write("a line")
+        raise ValueError("rounds: too many")
+
+    monkeypatch.setattr(COSTLY, failing)
+    output(os.open("/dev/full", os.O_WRONLY))
+    with pytest.raises(SystemExit, match=r"^error: rounds: too many"):
+        engine_main(["sweep"])
+
+
+@pytest.mark.parametrize("words", [["sweep"], []])
+def test_a_reader_that_ends_first_ends_a_command_with_status_1(words, output, monkeypatch):
+    monkeypatch.setattr(COSTLY, lambda rounds: "a line")
+    reader, writer = os.pipe()
+    os.close(reader)
+    output(writer)
+    with pytest.raises(SystemExit) as ended:
+        engine_main(words)
+    assert ended.value.code == 1
+
+
+def test_a_command_whose_output_is_closed_ends_as_usual(monkeypatch):
+    monkeypatch.setattr(COSTLY, lambda rounds: "a line")
+    monkeypatch.setattr(sys, "stdout", None)
+    engine_main(["sweep"])
 
 
 def test_a_table_that_cannot_be_written_ends_the_command(tmp_path, monkeypatch):

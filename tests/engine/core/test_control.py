@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from engine.core.control import Control, stopped_by_interrupt
+from engine.core.control import Control, interrupted_later, stopped_by_interrupt
 
 
 def test_a_fresh_control_lets_every_step_pass():
@@ -81,3 +81,41 @@ def test_a_second_interrupt_ends_the_process_as_usual():
                 signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def interruptible():
+    """Control-C raises KeyboardInterrupt, as in a command."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_files_that_belong_together_are_all_written_before_an_interrupt(interruptible, tmp_path):
+    def write():
+        with interrupted_later():
+            (tmp_path / "a").write_text("new")
+            signal.raise_signal(signal.SIGINT)
+            (tmp_path / "b").write_text("new")
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["a", "b"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_without_an_interrupt_nothing_is_raised_later(interruptible):
+    with interrupted_later():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_error_is_told_and_not_the_interrupt_before_it(interruptible):
+    def write():
+        with interrupted_later():
+            signal.raise_signal(signal.SIGINT)
+            raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        write()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,6 +1,7 @@
 """The commands of estimates: output, errors, and the comparison with runs."""
 
 import json
+import signal
 from dataclasses import replace
 
 import pytest
@@ -181,6 +182,20 @@ def test_a_missing_section_is_told_before_the_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate_error, "_measure", lambda *given: pytest.fail("measured"))
     with pytest.raises(SystemExit, match=r"^error: assets/results/README.md: .*No such file"):
         estimate_error.main(["--write-readme"])
+
+
+def test_an_interrupt_leaves_no_earlier_table_beside_new_figures(one_row, tmp_path, monkeypatch):
+    def write(path, data):
+        signal.raise_signal(signal.SIGINT)
+
+    written = []
+    monkeypatch.setattr(estimate_error, "MEASURED", tmp_path / "estimate.json")
+    monkeypatch.setattr(estimate_error, "check_section", lambda *given: None)
+    monkeypatch.setattr(estimate_error, "write_atomically", write)
+    monkeypatch.setattr(estimate_error, "update_section", lambda *given: written.append(given))
+    with pytest.raises(KeyboardInterrupt):
+        estimate_error.main(["--write-readme"])
+    assert len(written) == 1
 
 
 def test_rows_of_other_models_leave_the_kept_ones(one_row, tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -246,6 +247,18 @@ def test_results_appear_once_they_are_complete(folder, saved, monkeypatch):
             assert file.read() == was[name], "the old file is replaced, not written over"
 
 
+def test_an_interrupt_leaves_no_section_of_an_earlier_run(folder, saved, monkeypatch):
+    def interrupted(document):
+        signal.raise_signal(signal.SIGINT)
+        return {"speed": "new\n"}
+
+    monkeypatch.setattr(results_text, "sections", interrupted)
+    monkeypatch.setattr(results_text, "measured", lambda document: "new\n")
+    with pytest.raises(KeyboardInterrupt):
+        measured_results.write(saved, folder)
+    assert section((folder / README).read_text(), "measured") == "new\n"
+
+
 def test_accuracies_are_put_beside_the_times_of_the_last_run(saved):
     settings = read_settings(RESULTS / "settings.json")
     accuracies = [
@@ -286,38 +299,6 @@ def test_a_row_with_another_rule_than_its_block_cannot_be_written(tmp_path):
     path.write_text(json.dumps(wrong), "utf-8")
     (one, _) = read_settings(path)
     assert {row.spec.eos for row in one.blocks[0].specs} == {"official"}
-
-
-def document_of(*environments):
-    """A document whose parts were measured in the environments given, in turn."""
-    row = {"speed": {}}
-    parts = [{"environment": one} for one in environments]
-    block, speed, grown, sweep, beside = parts
-    tables_ = [
-        {"name": "t", "blocks": [{"eos": "official", "rows": [row | {"speed": {"x": 1}}]} | block]}
-    ]
-    return {
-        "environment": environments[0], "tables": tables_, "speed": speed, "growth": grown,
-        "sweep": sweep, "generate": beside,
-    }  # fmt: skip
-
-
-PARTS = [(1, "speed"), (2, "growth"), (3, "sweep"), (4, "generate")]
-HERE = {"device_name": "A", "torch": "2", "commit": "c", "date": "2026-01-01"}
-
-
-def test_parts_of_one_environment_are_accepted():
-    check_one_environment(document_of(*[HERE] * 5))
-    check_one_environment(document_of(HERE, HERE | {"date": "2026-01-02"}, HERE, HERE, HERE))
-
-
-@pytest.mark.parametrize("key", ["device_name", "torch", "commit"])
-@pytest.mark.parametrize(("place", "named"), PARTS)
-def test_parts_of_two_environments_are_refused(key, place, named):
-    found = [HERE] * 5
-    found[place] = HERE | {key: "other"}
-    with pytest.raises(ValueError, match=f"results: {named} was measured with another {key}"):
-        check_one_environment(document_of(*found))
 
 
 # The files of the repository.

@@ -1,6 +1,7 @@
 """What `python -m engine fronts --publish` publishes, and what it refuses before the work."""
 
 import json
+import signal
 
 import pytest
 
@@ -67,13 +68,32 @@ def test_the_results_have_a_section_for_every_embedded_model(model):
     check_section(ASSETS / "results" / "README.md", f"fronts of {model}")
 
 
-def test_each_model_has_its_own_results(tmp_path, monkeypatch):
-    found = document() | {"model": "tiny-dream"}
-    readme = tmp_path / "results" / "README.md"
-    readme.parent.mkdir()
-    readme.write_text("<!-- fronts of tiny-dream -->\n<!-- end of fronts of tiny-dream -->\n")
+@pytest.fixture
+def readme(tmp_path, monkeypatch):
+    """A file of results with the section of tiny-dream, into which the command publishes."""
+    path = tmp_path / "results" / "README.md"
+    path.parent.mkdir()
+    path.write_text("<!-- fronts of tiny-dream -->\n<!-- end of fronts of tiny-dream -->\n")
     monkeypatch.setattr(fronts, "ASSETS", tmp_path)
-    monkeypatch.setattr(fronts, "RESULTS_README", readme)
+    monkeypatch.setattr(fronts, "RESULTS_README", path)
+    return path
+
+
+def test_an_interrupt_leaves_no_file_of_an_earlier_search_beside_new_ones(readme, monkeypatch):
+    def interrupted(document):
+        signal.raise_signal(signal.SIGINT)
+        return svg(document)
+
+    monkeypatch.setattr(fronts, "svg", interrupted)
+    found = document() | {"model": "tiny-dream"}
+    with pytest.raises(KeyboardInterrupt):
+        fronts._publish(found, section(found))
+    assert "(fronts-tiny-dream.svg)" in readme.read_text()
+    assert (readme.parent / "fronts-tiny-dream.svg").is_file()
+
+
+def test_each_model_has_its_own_results(readme):
+    found = document() | {"model": "tiny-dream"}
     fronts._publish(found, section(found))
     assert json.loads((readme.parent / "fronts-tiny-dream.json").read_text()) == found
     assert "(fronts-tiny-dream.svg)" in readme.read_text()

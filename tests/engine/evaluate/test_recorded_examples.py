@@ -1,6 +1,7 @@
 """The shipped recordings: of this checkpoint, of every method, and reproducible."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,21 @@ def test_a_recording_that_fails_leaves_all_earlier_ones(session, tmp_path, monke
     monkeypatch.setattr(record_examples, "save_traces", lambda *given: pytest.fail("one is new"))
     with pytest.raises(UnfinishedRunError, match="stopped"):
         record_examples.record_examples(session, tmp_path)
+
+
+def test_an_interrupt_leaves_no_earlier_recording_beside_new_ones(session, tmp_path, monkeypatch):
+    saved = []
+
+    def save(traces, folder):
+        signal.raise_signal(signal.SIGINT)
+        saved.append(folder.name)
+
+    monkeypatch.setattr(record_examples, "record_race", lambda *given: {})
+    monkeypatch.setattr(record_examples, "record_runs", lambda *given: {})
+    monkeypatch.setattr(record_examples, "save_traces", save)
+    with pytest.raises(KeyboardInterrupt):
+        record_examples.record_examples(session, tmp_path)
+    assert saved == [tmp_path.name, tmp_path.name, "methods", "lessons"]
 
 
 @pytest.mark.parametrize("method", DOCUMENTED)

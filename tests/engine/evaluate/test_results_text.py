@@ -1,6 +1,9 @@
 """The sentences and small tables of the results, from made-up rows."""
 
+import pytest
+
 from engine.evaluate import results_text
+from engine.evaluate.results_text import check_one_environment
 from engine.tiny.corpus import families
 
 
@@ -69,3 +72,35 @@ def test_pace_counts_text_alone():
     )  # fmt: skip
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells == ["m", "Sums", "2", "32", "12.0", "38 %", "4.0", "3.00"]
+
+
+def document_of(*environments):
+    """A document whose parts were measured in the environments given, in turn."""
+    row = {"speed": {}}
+    parts = [{"environment": one} for one in environments]
+    block, speed, grown, sweep, beside = parts
+    tables_ = [
+        {"name": "t", "blocks": [{"eos": "official", "rows": [row | {"speed": {"x": 1}}]} | block]}
+    ]
+    return {
+        "environment": environments[0], "tables": tables_, "speed": speed, "growth": grown,
+        "sweep": sweep, "generate": beside,
+    }  # fmt: skip
+
+
+PARTS = [(1, "speed"), (2, "growth"), (3, "sweep"), (4, "generate")]
+HERE = {"device_name": "A", "torch": "2", "commit": "c", "date": "2026-01-01"}
+
+
+def test_parts_of_one_environment_are_accepted():
+    check_one_environment(document_of(*[HERE] * 5))
+    check_one_environment(document_of(HERE, HERE | {"date": "2026-01-02"}, HERE, HERE, HERE))
+
+
+@pytest.mark.parametrize("key", ["device_name", "torch", "commit"])
+@pytest.mark.parametrize(("place", "named"), PARTS)
+def test_parts_of_two_environments_are_refused(key, place, named):
+    found = [HERE] * 5
+    found[place] = HERE | {key: "other"}
+    with pytest.raises(ValueError, match=f"results: {named} was measured with another {key}"):
+        check_one_environment(document_of(*found))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 
@@ -60,6 +61,17 @@ def test_a_card_explains_block_states_only_where_a_phase_has_them(tmp_path, name
     main(["card", "--folder", str(tmp_path)])
     made = (tmp_path / "README.md").read_text("utf-8")
     assert ("`block states` is" in made) == ("% block states" in made) == (name == "tiny-llada")
+
+
+def test_an_interrupt_leaves_no_earlier_exam_beside_a_new_card(tmp_path, monkeypatch):
+    def write(path, data):
+        signal.raise_signal(signal.SIGINT)
+
+    copy_model(tmp_path)
+    monkeypatch.setattr(card, "write_atomically", write)
+    with pytest.raises(KeyboardInterrupt):
+        main(["card", "--folder", str(tmp_path)])
+    assert json.loads((tmp_path / "exam.json").read_text("utf-8")) == {"rows": []}
 
 
 @pytest.mark.parametrize("name", MODELS)
