@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.config.spec import MAX_PROBES, RaceSpec, RunSpec
 from engine.config.validation import checked_probes
-from engine.core.events import Event, StepEvent, Waiting
+from engine.core.events import Event, StepEvent
 from engine.trace.trace import Trace
 from inspector.handlers.branching import parents_of
 from inspector.handlers.page_handlers import (
@@ -247,13 +247,12 @@ def progress_message(
 ) -> str:
     """A message that leaves the lanes as they are and carries the record's version.
 
-    If `event` is a Waiting event, the message also has its progress.
+    If `event` is a Waiting event, the message also has its state and progress.
     """
-    wait = {"wait": messages.wait(event)} if isinstance(event, Waiting) else {}
     return to_json(
         {
             "run": record.run_id, "state": state, "message": message, "lanes": {},
             "recorded": record.version,
         }
-        | wait
+        | messages.last_wait([event])
     )  # fmt: skip

@@ -84,7 +84,7 @@ def wait(event: Waiting) -> dict[str, Any]:
 
 
 def last_wait(events: Sequence[Any]) -> dict[str, Any]:
-    """`wait` with its `state`, if a task waits after `events`; else nothing."""
+    """`wait` with its `state`, if a task or a recording waits after `events`; else nothing."""
     last = events[-1] if events else None
     return {"wait": {"state": last.state, **wait(last)}} if isinstance(last, Waiting) else {}
 

@@ -215,6 +215,7 @@ def test_a_recording_offers_stop_alone_and_if_stopped_keeps_the_run_and_its_time
     race.page.locator("#ds-race [data-record=layers]").click()
     wait_fetch(race.page, " · 50 % · ")
     assert race.state == "recording"
+    assert race.text(".ds-state").endswith("Stop ends it · Downloading the model …")
     assert not any(race.enabled(name) for name in ("run", "pause", "step", "resume"))
     race.press("stop")
     race.over()

@@ -83,10 +83,12 @@ def test_names_from_outside_are_cut():
     assert len(told["what"]) == 120
 
 
-def test_a_recording_says_that_its_model_is_loaded():
-    record = RaceRecord()
-    said = json.loads(progress_message(record, "recording", "", Waiting("loading", 3, 9, "m")))
-    assert said["wait"] == {"done": 3, "total": 9, "unit": "bytes", "what": "m"}
+@pytest.mark.parametrize(("state", "unit"), [("loading", "bytes"), ("calibrating", "layers")])
+def test_a_recording_says_what_it_waits_for(state, unit):
+    record, event = RaceRecord(), Waiting(state, 3, 9, "m", unit=unit)
+    said = json.loads(progress_message(record, "recording", "", event))
+    assert said["state"] == "recording"
+    assert said["wait"] == {"state": state, "done": 3, "total": 9, "unit": unit, "what": "m"}
     assert "wait" not in json.loads(progress_message(record, "recording", "", None))
 
 

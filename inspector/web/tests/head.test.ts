@@ -1,12 +1,31 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { noteWords, otherWords, stateWords } from "../src/race/head.ts";
-import { sentences } from "../src/race/race_announcer.ts";
+import { RaceAnnouncer, sentences } from "../src/race/race_announcer.ts";
 import { Store } from "../src/race/store.ts";
 import { finished, laneEnd, raceOf, steps } from "./races.ts";
 
 test("a finished race says where it was measured", () => {
   assert.equal(stateWords(finished(), false), "Finished · measured on a machine");
+});
+
+test("a recording says what it waits for as a race does, and else how far it is", () => {
+  const store = finished();
+  const box = { textContent: "" } as Element;
+  const announcer = new RaceAnnouncer(box as HTMLElement, store, () => "");
+  const message = "0 of 8 steps recorded";
+  const wait = { state: "calibrating", done: 8, total: 32, unit: "layers", what: "m" };
+  const recording = { run: "run", state: "recording", message, lanes: {} };
+  store.take({ ...recording, wait });
+  const state = "Recording: the same settings are run again, without timing; Stop ends it";
+  const preparing = "Preparing the cache for this model (once, not timed) …";
+  assert.equal(stateWords(store, false), `${state} · ${preparing}`);
+  announcer.announce();
+  assert.equal(box.textContent, `${state}. ${preparing}. 25 % of 32 layers`);
+  store.take({ run: null, state: "failed", message: "no", lanes: {} });
+  assert.equal(stateWords(store, false), "Not started; below: the last race · no");
+  store.take(recording);
+  assert.equal(stateWords(store, false), `${state} · ${message}`);
 });
 
 test("a refused request did not start, and a new one is queued", () => {

@@ -74,3 +74,16 @@ test("a lane that took no step has nothing to draw, and no reason for a row", ()
   const row = rowReason(inspector, "a", { step: 0, layer: 0, position: 3 }, () => undefined);
   assert.deepEqual([said, row], [[inspector.lackOf("a")], inspector.lackOf("a")]);
 });
+
+test("in place of the views the inspector says what a recording waits for", () => {
+  const said: string[] = [];
+  const inspector = inspectorOf({
+    store: { ...STORE, state: "recording", message: "0 of 8", wait: { state: "calibrating" } },
+    cursor: { now: { lane: "a" } },
+    frames: {},
+    name: "drift",
+  });
+  const { drawView } = inspector as unknown as Drawing;
+  assert.equal(drawView.call(inspector, { say: (text: string) => said.push(text) }), false);
+  assert.deepEqual(said, ["Recording … Preparing the cache for this model (once, not timed) …"]);
+});

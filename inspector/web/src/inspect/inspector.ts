@@ -3,7 +3,7 @@ import { quoted } from "../base/token_text.ts";
 import { OncePerFrame } from "../figures/frames.ts";
 import { imagePlace } from "../race/images.ts";
 import { LANES, type LaneName } from "../race/messages.ts";
-import { recordWords } from "../race/report.ts";
+import { recordingNews, recordWords } from "../race/report.ts";
 import type { Align, Store } from "../race/store.ts";
 import { Cursor, type Spot } from "./cursor.ts";
 import { CAUSAL, emptyViews, levelWords } from "./empty_views.ts";
@@ -287,7 +287,7 @@ export class Inspector {
   private lack(view: View): string | null {
     const { frame, store } = this;
     const { lane } = this.cursor.now;
-    if (store.state === "recording") return "Recording … " + store.message;
+    if (store.state === "recording") return "Recording … " + recordingNews(store);
     if (store.live) return "The views open when the run ends.";
     if (!store.started.length) return "There is no run yet.";
     if (!frame?.steps) return this.lackOf(lane);

@@ -1,7 +1,7 @@
 import { make, part, write } from "../base/dom.ts";
 import { visibleLines } from "../base/token_text.ts";
 import { drawWait } from "./progress.ts";
-import { branchWords, chips, headline, STATES } from "./report.ts";
+import { branchWords, chips, headline, recordingNews, STATES } from "./report.ts";
 import type { Frames, Store } from "./store.ts";
 
 /** What the head of a race says beyond what the store knows. */
@@ -31,7 +31,8 @@ export function stateLabel(store: Store, queued: boolean): string {
 export function stateWords(store: Store, queued: boolean): string {
   const label = stateLabel(store, queued);
   const where = store.started.at(0)?.start.environment;
-  if (!queued && store.state === "recording" && store.message) return label + " · " + store.message;
+  const told = !queued && store.state === "recording" && recordingNews(store);
+  if (told) return label + " · " + told;
   const finished = ["example", "done"].includes(store.state) && store.timed && !store.refusal;
   return finished && where ? label + " · measured on " + where : label;
 }

@@ -119,7 +119,8 @@ export interface News {
   state: string;
   message?: string;
   reset?: boolean;
-  wait?: Wait;
+  /** What the run waits for; of a recording with its `state`, since `state` is `recording` then. */
+  wait?: Wait & { state?: string };
   parent?: string;
   recorded?: string;
   summary?: Summary;

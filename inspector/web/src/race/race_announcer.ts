@@ -1,7 +1,7 @@
 import { Announcer, type News } from "../base/announcer.ts";
 import { noteWords, stateLabel } from "./head.ts";
 import { spokenWait } from "./progress.ts";
-import { chips } from "./report.ts";
+import { chips, recordingWait } from "./report.ts";
 import type { Store } from "./store.ts";
 
 /** States whose words change all the time. */
@@ -41,7 +41,8 @@ export class RaceAnnouncer {
     const { store } = this;
     const waiting = spokenWait(store.wait);
     const known = store.pending ? [] : [noteWords(store), this.headline(), ...chips(store)];
-    const details = waiting ? [waiting] : known; // while pending, the store has the race before
+    // While pending, the store has the race before.
+    const details = waiting ? [recordingWait(store), waiting] : known;
     return sentences([stateLabel(store, false), ...details]);
   }
 }

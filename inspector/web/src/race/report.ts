@@ -29,6 +29,16 @@ export const STATES: Record<string, string | undefined> = {
   done: "Finished",
 };
 
+/** What a recording waits for, in the words of a race; empty if it does not wait. */
+export function recordingWait({ wait, refusal }: Pick<Store, "wait" | "refusal">): string {
+  return (!refusal && wait?.state && STATES[wait.state]) || "";
+}
+
+/** What a recording waits for or how far it is; empty at its start. */
+export function recordingNews(store: Pick<Store, "wait" | "refusal" | "message">): string {
+  return recordingWait(store) || store.message;
+}
+
 const KINDS = ["full", "partial", "reuse", "frozen"];
 
 /** The line under the state: progress of a running race, else how fast lane B was beside lane A. */

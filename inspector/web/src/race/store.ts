@@ -1,12 +1,5 @@
 import { Lane, started, type StartedLane } from "./lane.ts";
-import {
-  LANES,
-  type LaneName,
-  type LinkSource,
-  type News,
-  type Summary,
-  type Wait,
-} from "./messages.ts";
+import { LANES, type LaneName, type LinkSource, type News, type Summary } from "./messages.ts";
 import { frameAt, momentsOf, type Moment } from "./moments.ts";
 
 /** How frames of the two lanes are matched: by time, by step or by known tokens. */
@@ -27,7 +20,7 @@ export class Store {
   pending = false;
   /** The run of the last message. */
   newest: string | null = null;
-  wait: Wait | null = null;
+  wait: NonNullable<News["wait"]> | null = null;
   message = "";
   question: string | null = null;
   /** Changes whenever the data of the views changes. */
