@@ -1,4 +1,5 @@
 import { make, write } from "../base/dom.ts";
+import { READING } from "../base/unread.ts";
 
 const PATIENCE_MS = 300; // until a figure that has a picture says that it reads another one
 
@@ -27,8 +28,8 @@ export class Waiting {
   begin(pictured: boolean): void {
     this.root.ariaBusy = "true";
     this.show(pictured);
-    if (!pictured) this.say("Reading …");
-    else this.timer ??= setTimeout(() => this.say("Reading …"), PATIENCE_MS);
+    if (!pictured) this.say(READING);
+    else this.timer ??= setTimeout(() => this.say(READING), PATIENCE_MS);
   }
 
   /** There is no data. */

@@ -1,4 +1,5 @@
 import { make, write } from "../base/dom.ts";
+import { READING, UNREAD } from "../base/unread.ts";
 import { Figure } from "../figures/figure.ts";
 import type { About, CellAxis } from "../figures/spec.ts";
 import { termNodes } from "../page/glossary.ts";
@@ -9,7 +10,7 @@ import type { Inspector } from "./inspector.ts";
 import type { CellMap } from "./cell_map.ts";
 import { readMap, type MapWish } from "./map_reading.ts";
 import { documentOf, type Query, type Slice } from "./slice.ts";
-import { isMissing, UNREAD, type Control, type Frame, type Missing, type View } from "./view.ts";
+import { isMissing, type Control, type Frame, type Missing, type View } from "./view.ts";
 
 /** A view on the page: its text, its controls and its figures. */
 export class Panel {
@@ -265,7 +266,7 @@ export class Panel {
   await(): void {
     this.lacking = 1;
     this.root.ariaBusy = "true";
-    if (!this.drawn) this.say("Reading …");
+    if (!this.drawn) this.say(READING);
   }
 
   /** Whether the last drawing has all its data. */

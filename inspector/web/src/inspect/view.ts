@@ -58,9 +58,6 @@ export function isWhole(
   return !narrowed && (quantities?.includes(quantity) ?? true);
 }
 
-/** Said in place of a value that is on its way. */
-export const UNREAD = "reading …";
-
 /** Why a view has no data. */
 export interface Missing {
   missing: string;

@@ -1,4 +1,5 @@
 import { make, write } from "../base/dom.ts";
+import { READING } from "../base/unread.ts";
 import type { Inspector } from "../inspect/inspector.ts";
 import { MASK_AGAIN, type Branch } from "../inspect/inspector_options.ts";
 import { rowReason } from "../inspect/row_reason.ts";
@@ -101,7 +102,7 @@ export class TokenCard {
     const reason = rowReason(inspector, place.lane, row, (query) =>
       inspector.slices.get(place.lane, query),
     );
-    write(this.why, reason ?? "Reading …");
+    write(this.why, reason ?? READING);
     write(this.on, `Branch from before step ${lane.stepNumber(step)}`);
     this.on.disabled = this.again.disabled = inspector.store.busy;
     const causal = inspector.frames[place.lane]?.causal; // such a run cannot be continued

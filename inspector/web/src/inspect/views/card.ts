@@ -1,6 +1,7 @@
 import { write } from "../../base/dom.ts";
 import { chance, plural } from "../../base/format.ts";
 import { quoted } from "../../base/token_text.ts";
+import { READING, UNREAD } from "../../base/unread.ts";
 import type { Rgb } from "../../base/colours.ts";
 import { inks } from "../../figures/inks.ts";
 import type { HeatSpec, Series } from "../../figures/spec.ts";
@@ -22,15 +23,7 @@ import { driftCode, siteDone, timesDone, tokenRows, type TokenRows } from "../pl
 import { rowReason } from "../row_reason.ts";
 import { SITES, SITE_WORDS } from "../sites.ts";
 import { documentOf, type Slice } from "../slice.ts";
-import {
-  hasPlans,
-  isMissing,
-  isWhole,
-  UNREAD,
-  type Frame,
-  type Missing,
-  type View,
-} from "../view.ts";
+import { hasPlans, isMissing, isWhole, type Frame, type Missing, type View } from "../view.ts";
 import { candidateList, candidateRow, candidatesOf, type CandidateData } from "./candidates.ts";
 
 const COMPUTED: Rgb = [0, 158, 115];
@@ -57,7 +50,7 @@ export const card: View = {
     drawFacts(panel, cell, token, lack);
     const why = panel.block("why", "p", "ds-why ds-wide");
     const reason = rowReason(inspector, lane, cell, (query) => panel.slice(query));
-    write(why, reason ?? "Reading …");
+    write(why, reason ?? READING);
     drawCandidates(panel, cell);
     const figures = ["card-series", "card-map"].map((name) => panel.figure(name));
     for (const figure of figures) {
@@ -152,7 +145,7 @@ export function candidateWords(
   position: number,
   stepNumber: number,
 ): string {
-  if (!found) return "Reading …";
+  if (!found) return READING;
   if (isMissing(found)) return found.missing;
   const data = documentOf<CandidateData>(found);
   const row = candidateRow(data, position);

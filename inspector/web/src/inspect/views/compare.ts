@@ -2,6 +2,7 @@ import { puor, type Rgb } from "../../base/colours.ts";
 import { make } from "../../base/dom.ts";
 import { headCell, headedRow, headedTable } from "../../base/table.ts";
 import { quoted } from "../../base/token_text.ts";
+import { READING } from "../../base/unread.ts";
 import type { ScaleLegend } from "../../figures/spec.ts";
 import { termNodes } from "../../page/glossary.ts";
 import { sameVocabulary, type Lane, type StartedLane } from "../../race/lane.ts";
@@ -88,7 +89,7 @@ export const compare: View = {
     const lines = linesOf(panel, a, b, found);
     const node = panel.block("parting", "div", "ds-parting ds-wide");
     if (panel.complete || node.dataset.run !== inspector.key)
-      writeLines(node, panel.complete ? lines : ["Reading …"]); // not those of another run
+      writeLines(node, panel.complete ? lines : [READING]); // not those of another run
     if (panel.complete) node.dataset.run = inspector.key;
     drawParting(panel, [a, b], found);
     drawStrip(panel, a, b);

@@ -2,6 +2,7 @@ import type { Rgb } from "../../base/colours.ts";
 import { write } from "../../base/dom.ts";
 import { number, percent, plural } from "../../base/format.ts";
 import { OwnerCache } from "../../base/owner_cache.ts";
+import { UNREAD } from "../../base/unread.ts";
 import type { CellCodes, HeatSpec, LegendItem } from "../../figures/spec.ts";
 import {
   acceptanceBreakEven,
@@ -26,7 +27,7 @@ import type {
 import { canRecord } from "../inspector_options.ts";
 import type { Panel } from "../panel.ts";
 import { knownBefore, Ruling } from "../ruling.ts";
-import { isMissing, UNREAD, viewOf, type Frame, type Missing } from "../view.ts";
+import { isMissing, viewOf, type Frame, type Missing } from "../view.ts";
 
 type Look = readonly [colour: Rgb, text: string, glyph: string];
 

@@ -1,4 +1,5 @@
 /** A pass of a probed step, as the logit lens shows it. */
+import { UNREAD } from "../../base/unread.ts";
 import type { Figure } from "../../figures/figure.ts";
 import type { HeatSpec } from "../../figures/spec.ts";
 import { at } from "../arrays.ts";
@@ -19,7 +20,6 @@ import type { Panel } from "../panel.ts";
 import { isDone, planOfStep, type PlanBits } from "../plans.ts";
 import { CODE_COLOURS, CODES, plainProbability, shareScale } from "../probability.ts";
 import { SITES } from "../sites.ts";
-import { UNREAD } from "../view.ts";
 
 const HEIGHT = 320;
 const [ATTENTION, FEED_FORWARD] = [SITES.indexOf("attn"), SITES.indexOf("ffn")];

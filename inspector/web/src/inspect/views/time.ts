@@ -1,5 +1,6 @@
 import { write } from "../../base/dom.ts";
 import { number, plural } from "../../base/format.ts";
+import { READING } from "../../base/unread.ts";
 import { inks } from "../../figures/inks.ts";
 import type { LaneName } from "../../race/messages.ts";
 import { laneSeries, placesOf, stepAt, stepAxis } from "../axes.ts";
@@ -14,7 +15,6 @@ interface LaneCosts {
   costs: StepCosts;
 }
 
-const READING = "Reading …";
 const ROOM = 1.05; // the axes end this much above the largest value
 
 /** The time and the FLOPs of each step, and the measured sweep. */
