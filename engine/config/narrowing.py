@@ -27,6 +27,11 @@ class Narrowing:
     every: int = 1
     positions: str = ALL
 
+    @property
+    def last_position(self) -> int:
+        """The last position of a range of positions, from 1; 0 if `positions` is no range."""
+        return 0 if self.positions in (ALL, ANSWER) else _position_range(self.positions)[1]
+
     def check(self, probe: bool) -> None:
         """Raise ValueError naming the field if one cannot be read.
 

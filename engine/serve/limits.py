@@ -101,7 +101,8 @@ def recorded_bytes(
         compared = -(-forwards // max(1, -(-forwards // MAX_STEPS)))
         groups = 1 + min(len(run.grid), MAX_BLOCKS)
         kept += compared * (compared + 1) * len(cells.layers) * groups
-    lens = info.layers * int((cells.positions >= tokens).sum()) * LENS_BYTES
+    in_answer = (cells.positions >= tokens) & (cells.positions < length - suffix)
+    lens = info.layers * int(in_answer.sum()) * LENS_BYTES
     return kept + spec.max_probes(forwards) * (rows * (2 * len(cells.sites) + experts) + lens)
 
 
@@ -125,22 +126,30 @@ def recording_problem(
 
 
 def planned_recording(
-    spec: RunSpec, info: ModelInfo, tokens: int, most: int, suffix: int = 0
+    spec: RunSpec, info: ModelInfo, tokens: int | None, most: int, suffix: int = 0, images: int = 0
 ) -> dict[str, Any]:
-    """`recording` of a plan: level, bytes and why more than `most` bytes are refused, or empty.
+    """`recording` and `recording_bytes` of a plan, see `Session.plan`; `most` bytes are allowed.
 
-    The level is `layers` if the spec's is `off`. Raises ValueError if a recording is asked for and
-    too large.
+    `tokens` are those of the prompt, None if unknown; then it has more than `images`, the rows of
+    its images, and at most fills the context. The level is `layers` if the spec's is `off`. Raises
+    ValueError if a recording is asked for and too large, with an unknown prompt if it is too large
+    with any.
     """
     forwards = derive_plan(spec)[0].max_forwards
     asked = replace(spec, record="layers") if spec.record == "off" else spec
     if decodes_causally(spec):  # no level adds to the plans and candidates of such a run
         asked = replace(asked, record="steps")
-    kept = recorded_bytes(asked, info, tokens, forwards, suffix)
-    problem = recording_problem(asked, info, tokens, forwards, most, suffix)
+    least = longest = tokens
+    if least is None or longest is None:
+        behind = spec.gen_length + suffix
+        least = max(images + 1, spec.narrowing.last_position - behind)
+        longest = info.max_length - behind
+    kept = recorded_bytes(asked, info, longest, forwards, suffix)
+    problem = recording_problem(asked, info, least, forwards, most, suffix)
     if problem and spec.record != "off":
         raise ValueError(problem)
-    return {"level": asked.record, "bytes": kept, "problem": problem}
+    found = {"level": asked.record, "bytes": kept, "problem": problem}
+    return {"recording": None if tokens is None else found, "recording_bytes": min(kept, most)}
 
 
 def _narrower(

@@ -109,10 +109,11 @@ class Session:
         forwards that level `probe` adds. `calibration_forwards`: most that measure drifts before
         the run, 0 if the model's sizes are unknown. `weights_bytes`, `memory_bytes` (weights and
         run), `free_bytes`: of the device; `kept_bytes`: of the run, what it keeps from step to
-        step. `fetch_bytes`: to download, a guider's included if known.
-        `guider_bytes`: the guider's memory, None if unknown before its download. `recording`: the
-        level, the bytes that the recorder keeps of it at most, and why that is refused (or empty);
-        of level `layers` if the spec's is `off`; None if the sizes of model or prompt are unknown.
+        step. `fetch_bytes`: to download, a guider's included if known. `guider_bytes`: the guider's
+        memory, None if unknown before its download. `recording`: the level, the bytes that the
+        recorder keeps of it at most, and why that is refused (or empty); of level `layers` if the
+        spec's is `off`; None if the sizes of model or prompt are unknown. `recording_bytes`: those
+        bytes, with an unknown prompt of the longest one, and at most as many as are allowed.
         The network is not used: `prompt_tokens` is None for a model that is not on disk, and so are
         the bytes if it is not registered either. Raises ValueError naming the field that is wrong.
         """
@@ -127,15 +128,15 @@ class Session:
         tokens = None if prompt is None else len(prompt)
         derived, scheduled = catalog.derive_plan(spec, info, tokens)
         vision = self._models.vision(spec.model) if spec.images else None
-        shown, recording, calibrating = run_images.image_rows(spec, vision), None, 0
+        shown, calibrating = run_images.image_rows(spec, vision), 0
+        recording: dict[str, Any] = {"recording": None, "recording_bytes": None}
         suffix = self._models.suffix_tokens(spec)
         if info is not None:
             if not decodes_causally(spec):
                 catalog.check_model(spec, info)
                 calibrating = calibration_forwards(self._models, spec, info)
-            length = tokens or shown + 1
-            check_context(length, spec, info, suffix)
-            recording = planned_recording(spec, info, length, self.recording_limit, suffix)
+            check_context(tokens or shown + 1, spec, info, suffix)
+            recording = planned_recording(spec, info, tokens, self.recording_limit, suffix, shown)
         if prompt is not None and info is not None and not decodes_causally(spec):
             self._models.guiders.check(spec, self._models.tokenizer(spec.model), info, prompt)
         budget = self._models.memory_budget(spec, tokens or shown + 1)
@@ -143,14 +144,13 @@ class Session:
         memory: dict[str, int | None] = none if budget is None else budget._asdict()
         memory["guider_bytes"] = self._models.guiders.planned_bytes(spec, tokens or 1)
         probes = 0 if decodes_causally(spec) else spec.max_probes(derived.max_forwards)
-        return dataclasses.asdict(derived) | memory | {
+        return dataclasses.asdict(derived) | memory | recording | {
             "prompt_tokens": tokens, "suffix_tokens": suffix, "calibration_forwards": calibrating,
             "context": None if info is None else info.max_length, "fetch_bytes": fetched,
-            "confidence_decides": catalog.make_rule(spec).confidence_decides,
-            "scheduled": scheduled, "probe_forwards": probes, "image_rows": shown,
-            "image_flops": run_images.image_flops(spec, vision), "recording": tokens and recording,
-            "end_of_text": spec.eos, "attention": "" if info is None else info.attention,
-            "dtype": spec.dtype, "dtype_reason": number_format.reason,
+            "confidence_decides": catalog.make_rule(spec).confidence_decides, "image_rows": shown,
+            "scheduled": scheduled, "probe_forwards": probes, "dtype_reason": number_format.reason,
+            "image_flops": run_images.image_flops(spec, vision), "end_of_text": spec.eos,
+            "attention": "" if info is None else info.attention, "dtype": spec.dtype,
         }  # fmt: skip
 
     def check_race(self, race: RaceSpec, plans: Sequence[Mapping[str, Any]]) -> None:

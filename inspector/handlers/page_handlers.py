@@ -114,10 +114,10 @@ class Handlers:
         On exit the run is stopped. Its record is dropped if it is unfinished or if the visitor
         has left. Raises ValueError, before the visitor's earlier run is stopped, if it is refused.
         """
-        recorded = [self.session.plan(one)["recording"] for one in specs if one.record != "off"]
-        most = self.form.catalog.trace_bytes  # of one whose size is not known before a download
-        needed = sum(one["bytes"] if one else most for one in recorded)
-        control = self.controls.new(needed, self.live_runs.control(who))
+        plans = [self.session.plan(one) for one in specs if one.record != "off"]
+        most = self.form.catalog.trace_bytes  # of a model whose sizes are unknown until it is here
+        recorded = sum(plan["recording_bytes"] or most for plan in plans)
+        control = self.controls.new(recorded, self.live_runs.control(who))
         self.live_runs.begin(who, record.run_id, control)
         try:
             yield control

@@ -166,12 +166,15 @@ def test_a_recording_of_the_api_without_room_is_refused(handlers, session, reque
     assert last["state"] == "done"
 
 
-def test_a_recording_whose_size_is_not_known_counts_as_the_largest(handlers, session, crowded):
-    """That of a model that is not here yet."""
+@pytest.mark.parametrize(("planned", "counted"), [(None, 1600), (300_000_000, 300)])
+def test_a_recording_counts_as_planned_or_if_its_size_is_unknown_as_the_largest(
+    handlers, session, crowded, planned, counted
+):
+    """Unknown is that of a model that is neither here nor registered."""
     spec = replace(small_race(session).a, record="layers")
-    handlers.session = SimpleNamespace(plan=lambda spec: {"recording": None})
+    handlers.session = SimpleNamespace(plan=lambda spec: {"recording_bytes": planned})
     with (
-        pytest.raises(QueueFullError, match="this recording may take 1600 MB"),
+        pytest.raises(QueueFullError, match=f"this recording may take {counted} MB"),
         handlers.live_run("visitor", RaceRecord(), [spec]),
     ):
         pytest.fail("it has begun")

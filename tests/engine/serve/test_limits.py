@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.config.spec import RaceSpec, RunSpec
+from engine.models.loading.hub import Hub
 from engine.models.loading.resolver import REGISTERED
 from engine.serve.limits import OWN_RECORDING, Limits, recorded_bytes, recording_problem
 from engine.serve.memory_budget import device_titles
@@ -200,6 +201,56 @@ def test_what_does_not_fit_the_run_is_refused_by_name_before_it_starts(session):
         session.plan(replace(PLAIN, record_layers="1-3"))
     with pytest.raises(ValueError, match=r"^record_positions: position 900 is beyond the 33"):
         next(session.run(replace(PLAIN, record="layers", record_positions="1-900")))
+
+
+@pytest.fixture
+def away(tmp_path, monkeypatch):
+    """A session with much memory, whose registered models are still to be downloaded."""
+    monkeypatch.setattr("engine.serve.model_pool.free_bytes", lambda: {"cpu": 40 * 10**9})
+    return Session({}, Hub(tmp_path))
+
+
+LLADA = RunSpec(
+    model="GSAI-ML/LLaDA-8B-Instruct", dtype="bfloat16", prompt="Hi", gen_length=256, steps=256
+)
+
+
+@pytest.mark.parametrize("record", ["steps", "layers", "probe"])
+def test_a_recording_before_the_download_is_counted_with_the_longest_prompt(away, record):
+    spec = replace(LLADA, record=record)
+    found, info = away.plan(spec), away.model_info(LLADA.model)
+    assert (found["prompt_tokens"], found["recording"]) == (None, None)
+    assert found["recording_bytes"] == recorded_bytes(spec, info, 4096 - 256, 256)
+    assert found["recording_bytes"] < OWN_RECORDING / 4
+
+
+def test_a_recording_before_the_download_counts_no_more_than_is_allowed(away, monkeypatch):
+    monkeypatch.setattr(away, "_limits", Limits(recording=50_000_000))
+    assert away.plan(replace(LLADA, record="layers"))["recording_bytes"] == 50_000_000
+    monkeypatch.setattr(away, "_limits", Limits(recording=5_000_000))  # too few for any prompt
+    with pytest.raises(ValueError, match=r"^record: level layers keeps about"):
+        away.plan(replace(LLADA, record="layers"))
+
+
+def test_a_recording_of_a_model_whose_sizes_are_unknown_is_not_counted(away):
+    assert away.plan(replace(LLADA, model="someone/else"))["recording_bytes"] is None
+
+
+def test_positions_of_a_prompt_before_the_download_are_refused_only_beyond_the_context(away):
+    ranged = replace(LLADA, record="layers", record_positions="300-400")  # 257 are certain
+    assert away.plan(ranged)["recording_bytes"] < away.plan(LLADA)["recording_bytes"]
+    with pytest.raises(ValueError, match=r"^record_positions: position 4097 is beyond the 4096"):
+        away.plan(replace(LLADA, record_positions="4000-4097"))
+
+
+def test_the_logit_lens_has_no_text_after_the_answer():
+    spec, info, tokens, forwards = big(record_positions="3000-3072")
+    lanes = [replace(spec, record=record, probe_steps=8) for record in ("layers", "probe")]
+    kept, probed = (recorded_bytes(lane, info, tokens, forwards, suffix=32) for lane in lanes)
+    assert probed - kept == 8 * 32 * 73 * (2 * 4 + 2 * 6)  # the last 32 of 3104 are behind it
+    wider = [replace(lane, record_positions="3000-3104") for lane in lanes]
+    kept, probed = (recorded_bytes(lane, info, tokens, forwards, suffix=32) for lane in wider)
+    assert probed - kept == 8 * 32 * (105 * 2 * 4 + 73 * 2 * 6)
 
 
 def test_the_logit_lens_of_an_8b_model_is_counted_exactly():
