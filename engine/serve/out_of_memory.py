@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from engine.catalog import derive_plan
+from engine.config.race_memory import RaceMemory
 from engine.config.spec import RunSpec
 from engine.core.device import is_out_of_memory
 from engine.models.base import ModelInfo
@@ -31,10 +32,10 @@ def check_race(
 ) -> None:
     """Raise InsufficientMemoryError if the lanes of a race fit one by one, but not together.
 
-    Both keep their caches and their guider, and one of them computes. `plans` are those of the
-    specs (Session.plan). Models that are held anyway need no more memory: those of paused runs, and
-    the embedded ones. Nothing is checked for a lane beside one of those, for lanes on different
-    devices, nor for the device `auto`, which has room elsewhere for what does not fit.
+    `plans` are those of the specs (Session.plan); what their runs need is RaceMemory. Models that
+    are held anyway need no more memory: those of paused runs, and the embedded ones. Nothing is
+    checked for a lane beside one of those, for lanes on different devices, nor for the device
+    `auto`, which has room elsewhere for what does not fit.
     """
     held = {_decoding_model(one, models) for one in models.in_use.specs(paused=True)}
     own = [replace(one, dtype=plan["dtype"]) for one, plan in zip(specs, plans, strict=True)]
@@ -46,9 +47,7 @@ def check_race(
         return
     if len(found) > 1 and len(new) < 2:
         return
-    guider = max(plan["guider_bytes"] or 0 for plan in plans)
-    runs = guider + sum(plan["kept_bytes"] for plan in plans) + max(map(_step_bytes, plans))
-    needed = sum(plan["weights_bytes"] for plan in found.values()) + runs
+    needed = sum(plan["weights_bytes"] for plan in found.values()) + RaceMemory.of(plans).runs
     free = max(plan["free_bytes"] for plan in plans)
     if needed > free:
         what, remedy = "the models of both lanes and a run", "one model for both lanes"
@@ -58,12 +57,6 @@ def check_race(
             f"model: {what} need {gigabytes(needed)} together, where {gigabytes(free)} are free; "
             f"choose a smaller one, or {remedy}"
         )
-
-
-def _step_bytes(plan: Mapping[str, Any]) -> int:
-    """Bytes of a run that pass with each step."""
-    held: int = plan["weights_bytes"] + plan["kept_bytes"] + (plan["guider_bytes"] or 0)
-    return plan["memory_bytes"] - held
 
 
 def _decoding_model(spec: RunSpec, models: ModelPool) -> tuple[str, str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.config.answers import fitting_length
 from engine.config.blocks import BlockGrid
+from engine.config.race_memory import RaceMemory
 from engine.config.spec import RaceSpec, RunSpec
 from inspector.page_data.sizes import counted, size
 from inspector.protocol import LANES, Lane, Session
@@ -143,9 +144,8 @@ def share_model(a: RunSpec, b: RunSpec) -> bool:
 def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
     """Memory of the weights and of both runs, downloads needed, and size of a recording.
 
-    `shared` tells whether one model decodes both lanes, so that its weights are counted once. Both
-    runs keep their caches and their guider, and one of them computes, as in `Session.check_race`.
-    A number format that `auto` chose precedes them. If a recording would be refused, the reason
+    `shared` tells whether one model decodes both lanes, so that its weights are counted once. A
+    number format that `auto` chose precedes them. If a recording would be refused, the reason
     follows.
     """
     known = [row for row in rows if row["weights_bytes"] is not None]
@@ -156,8 +156,7 @@ def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
     ][:1]
     if known:
         weights = sum(row["weights_bytes"] for row in (known[:1] if shared else known))
-        guider = max(row["guider_bytes"] or 0 for row in known)
-        runs = guider + sum(row["kept_bytes"] for row in known) + max(map(_step_bytes, known))
+        runs, guider = RaceMemory.of(known)
         of = f" ({size(guider)} of it the guider)" if guider else ""
         free = max(row["free_bytes"] for row in known)
         parts.append(f"weights {size(weights)} + runs {size(runs)}{of} of {size(free)} free")
@@ -177,9 +176,3 @@ def memory(rows: Sequence[Mapping[str, Any]], shared: bool = True) -> str:
         parts.append(f"recording: about {size(sum(one['bytes'] for one in recordings))}")
     problem = next(filter(None, (one["problem"] for one in recordings)), "")
     return "; ".join([*parts, problem] if problem else parts)
-
-
-def _step_bytes(row: Mapping[str, Any]) -> int:
-    """Bytes of a run that pass with each step."""
-    held: int = row["weights_bytes"] + row["kept_bytes"] + (row["guider_bytes"] or 0)
-    return row["memory_bytes"] - held
