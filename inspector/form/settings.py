@@ -126,12 +126,10 @@ class Form:
             *(RunSpec.from_dict(_spec_fields(self.catalog, lane, shared, lanes)) for lane in LANES)
         )
 
-    def values(self, race: RaceSpec) -> list[Any]:
-        """The values of `values_by_key` in the order of `widgets`."""
-        return list(self.values_by_key(race).values())
-
     def values_by_key(self, race: RaceSpec) -> dict[str, Any]:
-        """The widgets' values for a race. Raises ValueError if the form cannot show the race.
+        """The widgets' values for a race, in the order of `widgets`.
+
+        Raises ValueError if the form cannot show the race.
 
         The recording level is not in the form, because the page records in a separate run.
         """
@@ -184,8 +182,8 @@ class Form:
             for (owner, kind, name) in self.groups
             if owner == lane
         ]
-        spent = self.catalog.uses_steps(unmasker)
-        return [*updates, gr.update(interactive=spent, info=STEPS_INFO[spent])]
+        used = self.catalog.uses_steps(unmasker)
+        return [*updates, gr.update(interactive=used, info=STEPS_INFO[used])]
 
     def _lane(self, lane: Lane, found: Mapping[str, Any]) -> dict[str, Any]:
         out: dict[str, Any] = {kind: found[f"{lane}.{kind}"] for kind in ("unmasker", "cache")}
@@ -275,12 +273,12 @@ def build_lane(form: Form, lane: Lane) -> None:
 
 
 def _build_steps(form: Form, lane: Lane, spec: RunSpec) -> None:
-    spent = form.catalog.uses_steps(spec.unmasker)
+    used = form.catalog.uses_steps(spec.unmasker)
     row = form.catalog.fields["steps"] | {
         "label": f"Steps {lane.upper()}",
-        "help": STEPS_INFO[spent],
+        "help": STEPS_INFO[used],
     }
-    form.widgets[f"{lane}.steps"] = widget(row, spec.steps, f"ds-{lane}-steps", interactive=spent)
+    form.widgets[f"{lane}.steps"] = widget(row, spec.steps, f"ds-{lane}-steps", interactive=used)
 
 
 def _build_knobs(form: Form, lane: Lane, kind: str, row: Mapping[str, Any], shown: bool) -> None:

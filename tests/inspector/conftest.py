@@ -32,6 +32,11 @@ def given_values(form, given):
     )
 
 
+def form_values(form, race):
+    """The values of a form's widgets for a race, as the page sends them."""
+    return list(form.values_by_key(race).values())
+
+
 def make_form(session):
     form = Form(Catalog(session.catalog(), session.default_race()))
     with gr.Blocks():

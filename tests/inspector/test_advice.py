@@ -10,7 +10,7 @@ from engine.advise.service import SearchService
 from engine.batch.service import BatchService
 from inspector.handlers.tasks.advice_handlers import AdviceHandlers, _share
 from inspector.handlers.tasks.prompt_sources import TYPED
-from tests.inspector.conftest import given_values, small_race
+from tests.inspector.conftest import form_values, given_values, small_race
 
 TEXT = "\n".join(f"Ann has {i} pens." for i in range(6))
 ASKED = {"cache": "dual", "of": "tokens", "keep": 1, "candidates": 2, "random": False}
@@ -24,7 +24,7 @@ def tab(session, handlers):
 @pytest.fixture
 def press(tab, session, form, request_of):
     """Press Search: the documents that the page gets."""
-    values = form.values(small_race(session, gen_length=8, block_length=4, steps=8))
+    values = form_values(form, small_race(session, gen_length=8, block_length=4, steps=8))
 
     def run(text=TEXT, estimate=False, shown="", **changes):
         problem = {"family": "short_problems", "count": 6, "shots": 0, "seed": 1}

@@ -11,7 +11,7 @@ from engine.core.events import QueueFullError, Waiting
 from inspector.handlers.tasks import prompt_sources
 from inspector.handlers.tasks.batch_handlers import MAX_TEXT, BatchHandlers, _shortened
 from inspector.handlers.tasks.prompt_sources import FILE, PROBLEMS, TYPED
-from tests.inspector.conftest import given_values, small_race
+from tests.inspector.conftest import form_values, given_values, small_race
 
 DUAL = "Fast-dLLM dual cache + Threshold 0.9"
 PROBLEM = {"family": "short_problems", "count": 2, "shots": 0, "seed": 1}
@@ -24,7 +24,7 @@ def tab(session, handlers):
 
 @pytest.fixture
 def values(session, form):
-    return form.values(small_race(session, gen_length=16, block_length=8, steps=16))
+    return form_values(form, small_race(session, gen_length=16, block_length=8, steps=16))
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_a_refused_race_leaves_the_buttons_of_the_one_that_is_paused(
 ):
     """Else it could neither be resumed nor stopped, and Run stays disabled while it is live."""
     event = SimpleNamespace(batch="gone", prompt=0, setting=1)
-    stream = handlers.run(request_of(), form.values(small_race(session)))
+    stream = handlers.run(request_of(), form_values(form, small_race(session)))
     next(stream)
     handlers.flag("pause")(request_of())
     ((document, *updates),) = tab.race(event, request_of())

@@ -12,7 +12,7 @@ from engine.config.spec import RunSpec
 from engine.trace.trace import Trace
 from inspector.handlers.branching import Branching, child_record, trace_id
 from inspector.handlers.view_service import ViewService
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import form_values, small_race
 
 
 def asked(**data):
@@ -21,7 +21,7 @@ def asked(**data):
 
 def values_of(handlers, **changes):
     form = handlers.form
-    found = dict(zip(form.widgets, form.values(form.catalog.default), strict=True))
+    found = dict(zip(form.widgets, form_values(form, form.catalog.default), strict=True))
     return list((found | changes).values())
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from inspector.form.field_labels import with_labels
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import form_values, small_race
 
 LABELS = {
     "dtype": "Number format", "device": "Device", "gen_length": "Answer length",
@@ -48,7 +48,7 @@ def test_every_field_and_knob_of_the_form_is_known_by_its_label(form):
 
 
 def test_the_plan_and_a_refused_run_name_the_control(handlers, form, session, request_of):
-    found = dict(zip(form.widgets, form.values(small_race(session)), strict=True))
+    found = dict(zip(form.widgets, form_values(form, small_race(session)), strict=True))
     values = list((found | {"gen_length": 30}).values())
     text, _ = handlers.plan(request_of(), values)
     ((notice, *_),) = handlers.run(request_of(), values)

@@ -14,7 +14,7 @@ from inspector.files import export
 from inspector.handlers.file_service import RECORDED, FileService
 from inspector.run_store import RaceRecord
 from inspector.server.upload_folder import STALE_S, clean
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import form_values, small_race
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def run_of(handlers, values, request):
 
 @pytest.fixture
 def small(session, form):
-    return form.values(small_race(session))
+    return form_values(form, small_race(session))
 
 
 def test_export_then_import(files, handlers, small, request_of):

@@ -11,11 +11,11 @@ import pytest
 from engine.core.files import ASSETS
 from engine.serve.session import Session
 from inspector.handlers.page_handlers import BUTTONS, Handlers
-from tests.inspector.conftest import given_values, make_form, small_race
+from tests.inspector.conftest import form_values, given_values, make_form, small_race
 
 
 def values_of(form, race, **changes):
-    return list((dict(zip(form.widgets, form.values(race), strict=True)) | changes).values())
+    return list((dict(zip(form.widgets, form_values(form, race), strict=True)) | changes).values())
 
 
 def pressable(updates):
@@ -269,7 +269,7 @@ def test_a_new_problem_sets_the_length_of_its_own_text(handlers, form, request_o
         assert length % block == 0
         assert 0 <= length - known.answer_tokens < block
         assert steps == [length, length]
-        values = form.values(handlers.session.default_race())
+        values = form_values(form, handlers.session.default_race())
         values = dict(zip(form.widgets, values, strict=True)) | {
             "prompt": prompt, "gen_length": length, "block_length": block, "a.steps": length,
         }  # fmt: skip

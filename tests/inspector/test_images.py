@@ -17,7 +17,7 @@ from inspector.handlers.page_handlers import Handlers, error_text, visitor_id
 from inspector.handlers.uploads import UnreadUploads
 from inspector.page_data import links, tokens
 from inspector.run_store import RaceRecord
-from tests.inspector.conftest import make_form
+from tests.inspector.conftest import form_values, make_form
 from tests.support.llada_v import NAME, image_file, open_session, plain
 from tests.support.traces import trace_of
 
@@ -206,7 +206,7 @@ def test_an_image_is_dropped_when_the_page_replaces_it(images, tmp_path):
 
 
 def filled(form, race):
-    return form.race(form.values(race))
+    return form.race(form_values(form, race))
 
 
 def test_the_form_and_a_link_give_images_and_stops_back(handlers):
@@ -223,7 +223,7 @@ def test_the_form_and_a_link_give_images_and_stops_back(handlers):
 
 def test_lanes_with_different_images_are_left_to_the_api(handlers):
     with pytest.raises(ValueError, match=r"^images: both lanes share it"):
-        handlers.form.values(RaceSpec(spec(), spec("30x20-" + "0" * 32)))
+        form_values(handlers.form, RaceSpec(spec(), spec("30x20-" + "0" * 32)))
 
 
 def test_without_an_upload_a_missing_image_says_that_another_model_is_needed(handlers, request_of):
@@ -255,17 +255,17 @@ def test_a_race_of_the_page_gets_its_image(handlers, request_of):
     who = request_of()
     name = handlers.example_image(who)
     race = RaceSpec(spec(name), RunSpec.from_dict(spec(name).to_dict() | {"cache": "prefix"}))
-    *_, last = handlers.run(who, handlers.form.values(race))
+    *_, last = handlers.run(who, form_values(handlers.form, race))
     whole = json.loads(last[0])
     assert whole["state"] == "done"
     assert [whole["lanes"][lane]["start"]["images"][0]["name"] for lane in "ab"] == [name] * 2
-    *_, refused = handlers.run(request_of("another"), handlers.form.values(race))
+    *_, refused = handlers.run(request_of("another"), form_values(handlers.form, race))
     said = json.loads(refused[0])["message"]
     assert "is needed again" in said
     assert f"In Settings, choose the model {NAME}, add the same file" in said
     images, key = handlers.images, (visitor_id(who), name)
     images._drop(key)
-    *_, refused = handlers.run(who, handlers.form.values(race))
+    *_, refused = handlers.run(who, form_values(handlers.form, race))
     assert "was dropped, because newer images" in json.loads(refused[0])["message"]
 
 

@@ -23,7 +23,7 @@ from inspector.lessons.lessons import LESSONS
 from inspector.page.layout import build, launch_options
 from inspector.page.run_tab import FILES_AT_ONCE, plan_after_failure
 from inspector.static_files import template
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import form_values, small_race
 from tests.support.browser import ROOT
 
 
@@ -89,7 +89,7 @@ def test_what_runs_the_settings_reads_them_just_after_they_were_copied(whole):
 
 def test_the_first_plan_is_that_of_the_default_race(demo, session, form):
     (copy,) = (one for one in demo.blocks.values() if one.elem_id == "ds-values-copy")
-    assert copy.value == form.values(session.default_race())
+    assert copy.value == form_values(form, session.default_race())
 
 
 def test_a_run_card_runs_after_its_import(demo):
@@ -136,13 +136,13 @@ def test_whatever_runs_a_race_updates_all_buttons_after_a_failure(whole):
 
 
 def test_after_a_failure_no_button_is_left_but_run(handlers, session, form, request_of):
-    values = list(form.values(small_race(session)))
+    values = list(form_values(form, small_race(session)))
     _, *updates = plan_after_failure(handlers)(request_of(), values)
     assert [one["interactive"] for one in updates] == [True, False, False, False, False]
 
 
 def test_a_failure_leaves_the_buttons_of_a_run_that_goes_on(handlers, session, form, request_of):
-    values = list(form.values(small_race(session)))
+    values = list(form_values(form, small_race(session)))
     with closing(handlers.run(request_of(), values)) as running:
         next(running)
         _, run, *others = plan_after_failure(handlers)(request_of(), values)

@@ -8,11 +8,11 @@ from inspector.handlers.branching import Branching
 from inspector.handlers.lesson_service import LessonService
 from inspector.handlers.view_service import ViewService
 from inspector.lessons.lessons import LESSONS
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import form_values, small_race
 
 
 def test_visitors_leave_nothing_behind(handlers, session, form, request_of):
-    values = list(form.values(small_race(session, gen_length=16, block_length=16, steps=16)))
+    values = list(form_values(form, small_race(session, gen_length=16, block_length=16, steps=16)))
     staying = list(handlers.run(request_of("staying"), values))
     held = len(handlers.store)
     for i in range(5):
@@ -28,7 +28,7 @@ def test_visitors_leave_nothing_behind(handlers, session, form, request_of):
 
 
 def test_a_run_whose_visitor_left_meanwhile_is_not_kept(handlers, session, form, request_of):
-    stream = handlers.run(request_of(), form.values(small_race(session)))
+    stream = handlers.run(request_of(), form_values(form, small_race(session)))
     for update in stream:
         if json.loads(update[0])["lanes"]:
             break
@@ -120,7 +120,7 @@ def test_a_visitor_who_went_back_to_a_lesson_leaves_it_to_the_others(handlers, r
 
 
 def test_callers_without_a_session_share_nothing(handlers, session, form, request_of):
-    values = list(form.values(small_race(session, gen_length=16, block_length=16, steps=16)))
+    values = list(form_values(form, small_race(session, gen_length=16, block_length=16, steps=16)))
     list(handlers.run(request_of(None), values))
     assert handlers.current(request_of(None)) is None
     list(handlers.run(request_of("named"), values))

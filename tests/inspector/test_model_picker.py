@@ -12,7 +12,7 @@ from inspector.form.model_picker import model_choices, refreshed_models
 from inspector.form.presets import Presets, preset_values
 from inspector.handlers.page_handlers import Handlers
 from tests.inspector import fake
-from tests.inspector.conftest import given_values, make_form, small_race
+from tests.inspector.conftest import form_values, given_values, make_form, small_race
 from tests.inspector.test_handlers import values_of
 
 
@@ -39,7 +39,7 @@ def closed(session):
 
 def filled(form, model, name):
     """The race of a form with the default values after a preset is chosen."""
-    values = dict(zip(form.widgets, form.values(form.catalog.default), strict=True))
+    values = dict(zip(form.widgets, form_values(form, form.catalog.default), strict=True))
     values |= {"model": model, "prompt": "Mine.", "seed": 7}
     taken = preset_values(form, model, name)
     return form.race(list((values | taken).values())), set(taken)
@@ -144,20 +144,20 @@ def test_links_keep_model_device_and_format(form):
     base = form.catalog.default
     shape = {"model": fake.BIG, "device": "auto", "dtype": "bfloat16"}
     race = RaceSpec(replace(base.a, **shape), replace(base.b, **shape))
-    again = form.race(form.values(RaceSpec.from_query(race.to_query())))
-    assert form.race(form.values(again)) == again
+    again = form.race(form_values(form, RaceSpec.from_query(race.to_query())))
+    assert form.race(form_values(form, again)) == again
     assert (again.a.model, again.b.model) == (fake.BIG, fake.BIG)
     assert (again.b.device, again.b.dtype) == ("auto", "bfloat16")
 
 
 def test_links_name_only_what_may_be_chosen(form, closed):
     typed = replace(form.catalog.default.a, model="/home/me/checkpoint")
-    assert form.values(RaceSpec(typed, typed))[0] == "/home/me/checkpoint"
+    assert form_values(form, RaceSpec(typed, typed))[0] == "/home/me/checkpoint"
     with pytest.raises(ValueError, match="model: '/home/me/checkpoint' is not on this server"):
-        closed.values(RaceSpec(typed, typed))
+        form_values(closed, RaceSpec(typed, typed))
     moved = replace(form.catalog.default.a, device="cuda")
     with pytest.raises(ValueError, match=r"device: 'cuda' .* choose from cpu"):
-        closed.values(RaceSpec(moved, moved))
+        form_values(closed, RaceSpec(moved, moved))
 
 
 def test_the_device_is_shown_where_there_is_a_choice(form, closed):
@@ -171,7 +171,7 @@ def test_the_device_is_shown_where_there_is_a_choice(form, closed):
 def test_only_an_open_server_takes_a_typed_model(form, closed):
     assert form.widgets["model"].allow_custom_value
     assert not closed.widgets["model"].allow_custom_value
-    values = dict(zip(form.widgets, form.values(form.catalog.default), strict=True))
+    values = dict(zip(form.widgets, form_values(form, form.catalog.default), strict=True))
     race = form.race(list((values | {"model": "  owner/name\n"}).values()))
     assert race.a.model == race.b.model == "owner/name"
     with pytest.raises(ValueError, match="model"):
@@ -220,7 +220,7 @@ def chosen(form, model, values):
 
 def test_settings_that_another_attention_rules_out_give_way(mixed, big):
     race = small_race(big, prompt="Mine.", cache="dual", seed=7)
-    values, preset = chosen(mixed, "blocks", mixed.values(race))
+    values, preset = chosen(mixed, "blocks", form_values(mixed, race))
     found = mixed.race(values)
     assert preset == TINY_BLOCK[0].name
     assert (found.a.cache, found.b.cache, found.b.block_length) == ("none", "frozen", 16)
@@ -236,7 +236,7 @@ def test_settings_that_another_attention_rules_out_give_way(mixed, big):
 @pytest.mark.parametrize("model", ["blocks", "bare", "unknown"])
 def test_settings_that_the_model_takes_stay(mixed, big, model):
     race = small_race(big, cache="sub_block", block_length=16, gen_length=32, steps=32)
-    values = mixed.values(replace(race, a=replace(race.a, cache="none")))
+    values = form_values(mixed, replace(race, a=replace(race.a, cache="none")))
     kept, preset = chosen(mixed, model, values)
     assert mixed.race(kept) == replace(
         mixed.race(values), a=replace(mixed.race(values).a, model=model),
@@ -246,5 +246,5 @@ def test_settings_that_the_model_takes_stay(mixed, big, model):
 
 
 def test_a_block_model_without_presets_keeps_the_settings_that_the_plan_refuses(mixed, big):
-    values = mixed.values(small_race(big, cache="dual"))
+    values = form_values(mixed, small_race(big, cache="dual"))
     assert chosen(mixed, "bare", values) == (["bare", *values[1:]], "")

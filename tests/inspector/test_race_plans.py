@@ -15,7 +15,7 @@ from inspector.handlers.api import Endpoints
 from inspector.handlers.estimates import EstimateService
 from inspector.handlers.page_handlers import Handlers
 from inspector.page_data.plan import memory, sentence
-from tests.inspector.conftest import make_form, small_race
+from tests.inspector.conftest import form_values, make_form, small_race
 
 TOGETHER = "model: the models of both lanes and a run need 9.0 GB together"
 ROW = {
@@ -36,7 +36,7 @@ def test_models_that_do_not_fit_together_are_refused_in_the_plans_of_page_and_ap
 
     monkeypatch.setattr(session, "check_race", refuse)
     race = small_race(session)
-    document, run = handlers.plan(request_of(), form.values(race))
+    document, run = handlers.plan(request_of(), form_values(form, race))
     said = TOGETHER.replace("model", "Model", 1)
     assert json.loads(document) == {"ok": False, "error": said}
     assert not run["interactive"]
@@ -82,7 +82,7 @@ def test_a_causal_model_that_is_not_here_races_one_that_is(tmp_path, request_of)
     knobs = {"autoregressive.model": "Qwen/Qwen2.5-0.5B-Instruct"}
     causal = replace(race.b, unmasker="autoregressive", cache="none", knobs=knobs)
     for lanes in ((race.a, causal), (causal, race.a)):
-        values = form.values(RaceSpec(*lanes))
+        values = form_values(form, RaceSpec(*lanes))
         found = json.loads(Handlers(session, form).plan(request_of(), values)[0])
         assert found["ok"], found
         assert "; 988 MB to download first" in found["memory"]

@@ -20,7 +20,7 @@ from inspector.run_store import (
     RaceRecord,
     RunControls,
 )
-from tests.inspector.conftest import small_race
+from tests.inspector.conftest import form_values, small_race
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_run_beyond_the_share_is_refused_as_a_notice_and_leaves_nothing(
     handlers, form, session, request_of, address
 ):
     mine = [handlers.controls.new(), handlers.controls.new()]
-    values = form.values(small_race(session))
+    values = form_values(form, small_race(session))
     ((notice, *updates),) = handlers.run(request_of(), values)
     assert json.loads(notice) == {"run": None, "state": "failed", "message": NO_SLOT, "lanes": {}}
     assert not any(update["interactive"] for update in updates)
@@ -78,7 +78,7 @@ def test_a_run_that_fails_gives_its_place_back(
         made.append(Control())
         return made[-1]
 
-    values = form.values(small_race(session))
+    values = form_values(form, small_race(session))
     monkeypatch.setattr(session, "race", failing)
     monkeypatch.setattr(handlers, "controls", RunControls(making))
     for _ in range(3):

@@ -8,22 +8,22 @@ import pytest
 from engine.config.spec import RaceSpec, RunSpec
 from inspector.form import settings
 from inspector.page_data.plan import context_use, memory, sentence
-from tests.inspector.conftest import make_form
+from tests.inspector.conftest import form_values, make_form
 
 
 def filled(form, race, **changes):
-    found = dict(zip(form.widgets, form.values(race), strict=True)) | changes
+    found = dict(zip(form.widgets, form_values(form, race), strict=True)) | changes
     return list(found.values())
 
 
 def test_defaults_survive_the_round_trip(form, session):
     race = session.default_race()
-    again = form.race(form.values(race))
+    again = form.race(form_values(form, race))
     assert again.a.prompt == race.a.prompt
     assert again.b.unmasker == "threshold"
     assert again.b.cache == "dual"
     assert again.b.knobs["threshold.threshold"] == 0.9
-    assert form.race(form.values(again)) == again
+    assert form.race(form_values(form, again)) == again
 
 
 def test_a_link_restores_the_settings(form, session):
@@ -37,11 +37,11 @@ def test_a_link_restores_the_settings(form, session):
     )  # fmt: skip
     again = RaceSpec.from_query(race.to_query())
     assert again == race
-    assert form.race(form.values(again)) == race
+    assert form.race(form_values(form, again)) == race
 
 
 def test_only_the_chosen_methods_knobs_are_in_the_spec(form, session):
-    race = form.race(form.values(session.default_race()))
+    race = form.race(form_values(form, session.default_race()))
     assert all(key.split(".")[0] in ("quota", "none") for key in race.a.knobs)
     assert all(key.split(".")[0] in ("threshold", "dual") for key in race.b.knobs)
 
@@ -85,7 +85,7 @@ def test_bad_values_name_their_field(form, session, key, value, named):
 def test_links_that_the_page_cannot_show_are_refused(form, session, change, named):
     race = session.default_race()
     with pytest.raises(ValueError, match=named):
-        form.values(RaceSpec(race.a, replace(race.b, knobs={}, **change)))
+        form_values(form, RaceSpec(race.a, replace(race.b, knobs={}, **change)))
 
 
 def test_knobs_follow_the_method(form):
@@ -208,7 +208,7 @@ def test_an_optional_number_may_be_empty(typed, meant):
 def test_an_empty_knob_stays_empty(form, session):
     race = session.default_race()
     key = "b.dual.refresh_interval"
-    assert dict(zip(form.widgets, form.values(race), strict=True))[key] == ""
+    assert dict(zip(form.widgets, form_values(form, race), strict=True))[key] == ""
     assert form.race(filled(form, race, **{key: "4"})).b.knobs["dual.refresh_interval"] == 4
 
 
@@ -220,7 +220,7 @@ def test_a_cache_on_another_has_the_knobs_of_both(form):
     assert shown == {"threshold", "dual", "dare_o"}
     stacked = replace(form.catalog.default.b, cache="dual+dare_o", knobs={"dare_o.qbar": 0.25})
     race = replace(form.catalog.default, b=stacked)
-    again = form.race(form.values(race))
+    again = form.race(form_values(form, race))
     assert again.b.cache == "dual+dare_o"
     assert again.b.knobs["dare_o.qbar"] == 0.25
     assert form.catalog.parts("cache", "dual+dllm_cache") == []
@@ -244,9 +244,9 @@ def test_a_public_page_shows_no_unknown_causal_model(session, knob):
     race = session.default_race()
     b = replace(race.b, unmasker=knob.split(".")[0], cache="none", knobs={knob: "/etc"})
     with pytest.raises(ValueError, match=rf"b\.{knob}: '/etc' is not on this server"):
-        closed.values(RaceSpec(race.a, b))
+        form_values(closed, RaceSpec(race.a, b))
     known = replace(b, knobs={knob: "tiny-qwen2"})
-    assert closed.values(RaceSpec(race.a, known))
+    assert form_values(closed, RaceSpec(race.a, known))
 
 
 class Closed:
@@ -284,7 +284,7 @@ def test_the_plan_says_what_recording_keeps_and_why_it_is_refused():
 def test_the_narrowing_is_part_of_the_form(form, session):
     race = form.race(filled(form, session.default_race(), record_layers=" 1-2 ", record_every=3))
     assert (race.a.record_layers, race.b.record_every) == ("1-2", 3)
-    assert form.race(form.values(race)) == race
+    assert form.race(form_values(form, race)) == race
 
 
 def test_the_plan_names_who_decides(form, session):
