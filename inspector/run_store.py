@@ -27,6 +27,8 @@ KEPT_RUNS = 63
 KEPT_VISITORS = 10_000
 # Far above the engine's limit of waiting runs: paused runs, which do not wait, count here too.
 RUN_SLOTS, SLOTS_OF_AN_ADDRESS = 152, 76
+GONE = "This run is no longer in memory. Run it again."
+NO_RUN = "This lane has no run."
 NO_SLOT = (
     "queue: too many runs from your network address go on or are paused; stop one of them, then "
     "try again"
@@ -45,7 +47,8 @@ class RaceRecord:
     Attributes:
         run_id: random id; whoever knows it can read the race.
         expected: the right answer to the prompt, if it is known.
-        state: `running`, `paused`, `done`, `stopped`, `failed`, `memory`, `example` or `imported`.
+        state: `running` (also if it waits or is paused), `done`, `stopped`, `failed`, `memory`,
+            `example` or `imported`.
         message: why the race failed, or empty.
         parent: for a branch, the id of the race that lane A comes from; otherwise empty.
         origin: for a branch, the settings of the race that was not a branch, as a query.

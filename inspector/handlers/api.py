@@ -17,6 +17,7 @@ from inspector.handlers.page_handlers import MAX_HZ, RUNS, Handlers, error_text,
 from inspector.handlers.view_service import ViewService
 from inspector.page_data import compare, messages, tokens
 from inspector.page_data.plan import race_plans
+from inspector.protocol import LANES
 from inspector.run_store import RaceRecord
 from inspector.server.abandoned_calls import check_stream_is_read
 from inspector.server.throttle import coalesce
@@ -146,6 +147,8 @@ class Endpoints:
         for name, given in (("run", run), ("lane", lane), ("view", view)):
             if not isinstance(given, str):
                 raise refused(ValueError(f"{name}: expected text"))
+        if lane not in LANES:
+            raise refused(ValueError(f"lane: choose from {', '.join(LANES)}"))
         if view not in registry.VIEWS:
             names = ", ".join(registry.VIEWS)
             raise refused(ValueError(f"view: choose from {names}"))
@@ -173,8 +176,10 @@ class Endpoints:
         """
         try:
             trace = self._views.trace(run, lane)
-            if type(step) is not int or not isinstance(settings, dict):
-                raise ValueError("step: expected a whole number, and settings as a mapping")
+            if type(step) is not int:
+                raise ValueError("step: expected a whole number")
+            if not isinstance(settings, dict):
+                raise ValueError("settings: expected a mapping (JSON object)")
             texts = {
                 str(k): v if isinstance(v, str) else json.dumps(v) for k, v in settings.items()
             }

@@ -17,7 +17,8 @@ from inspector.protocol import LANES, Control, Lane
 from inspector.run_store import RaceRecord, RunStore
 
 PARENT, FORM = "parent", "form"
-GONE = "This run is no longer in memory. Run it again and branch from the new run."
+AGAIN = "no longer in memory. Run it again and branch from the new run."
+GONE, PARENT_GONE = f"This run is {AGAIN}", f"The run that this branch continues is {AGAIN}"
 
 
 class Branching:
@@ -46,7 +47,7 @@ class Branching:
             child = child_record(record, lane, spec)
             self._handlers.session.plan(spec)
         except Exception as error:
-            yield self._handlers.refusal(who, error_text(error))
+            yield self._handlers.refusal(who, self._handlers.form.labelled(error_text(error)))
             return
         updates = partial(self._updates, child, spec, who)
         yield from self._handlers.live_updates(who, child, [spec], updates)
@@ -57,11 +58,11 @@ class Branching:
         handlers = self._handlers
         handlers.store.put(record)
         yield [messages.whole(record, handlers.form.catalog.title), *buttons("running")]
-        parents = parents_of(handlers.store, [spec])
         feed = messages.Feed(record, handlers.form.catalog.title, begun=True)
 
         def events() -> Iterator[tuple[Lane, Event]]:
             images = handlers.images.complete(who, [spec])
+            parents = parents_of(handlers.store, [spec])
             run = handlers.session.run(spec, control, parents, images)
             return (("b", event) for event in run)
 
@@ -82,8 +83,8 @@ class Branching:
         record, lane = self._held(getattr(event, "run", None)), getattr(event, "lane", None)
         if lane not in LANES or lane not in record.started():
             raise ValueError("lane: choose lane A or B of the run to branch from")
-        if record.state in ("running", "paused"):
-            raise ValueError("start.trace: the run is not finished; wait for its end or stop it")
+        if record.state == "running":
+            raise ValueError("The run goes on: wait for its end, or stop it.")
         foreign.check_ours(record.started()[lane])
         return record, str(lane)
 
@@ -112,15 +113,16 @@ def trace_id(record: RaceRecord, lane: Lane) -> str:
 
 
 def parents_of(store: RunStore, specs: Iterable[RunSpec]) -> dict[str, Trace]:
-    """The parent traces of the specs that are in the store, by trace id."""
+    """The traces that the specs continue, by trace id; ValueError if one is not in the store."""
     found = {}
     for spec in specs:
         if spec.start is None:
             continue
         run_id, _, lane = spec.start.trace.rpartition(".")
         record = store.get(run_id)
-        if record is not None and lane in record.started():
-            found[spec.start.trace] = record.started()[lane]
+        if record is None or lane not in record.started():
+            raise ValueError(PARENT_GONE)
+        found[spec.start.trace] = record.started()[lane]
     return found
 
 

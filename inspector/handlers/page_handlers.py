@@ -27,6 +27,7 @@ from inspector.page_data import links, messages, plan, tokens
 from inspector.page_data.messages import to_json
 from inspector.protocol import LANES, Control, Lane, Session
 from inspector.run_store import (
+    GONE,
     RUN_SLOTS,
     KnownProblems,
     LiveRuns,
@@ -215,7 +216,7 @@ class Handlers:
         run_id = run_id[0] if isinstance(run_id, list) and run_id else run_id
         record = self.store.get(run_id)
         if record is None:
-            return messages.notice("failed", "This run is no longer in memory. Run it again.")
+            return messages.notice("failed", GONE)
         return messages.whole(record, self.form.catalog.title)
 
     def news(self, asked: Any) -> str:
@@ -318,7 +319,7 @@ class Handlers:
             raise ValueError("There is no race yet: press Run first.")
         record = self.store.get(run_id)
         if record is None or not record.started():
-            raise ValueError("This race is no longer in memory. Run it again.")
+            raise ValueError(GONE)
         return record
 
     def first_view(self, folder: Path | None) -> str:

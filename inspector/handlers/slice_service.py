@@ -16,13 +16,13 @@ from engine.core.control import LIFETIME_S
 from engine.trace.trace import Trace
 from inspector.handlers.page_handlers import Handlers
 from inspector.protocol import LANES
+from inspector.run_store import GONE, NO_RUN
 from inspector.server.visitor_address import address_of
 from inspector.slices import registry
 from inspector.slices.cache import Body, SliceCache
 from inspector.slices.fields import Fields, SliceError
 
 PATH = "/driftscope/slice"
-GONE = "This run is no longer in memory. Run it again."
 MAX_QUERY = 1_000
 AT_ONCE, OF_AN_ADDRESS = 2, 4  # slices that are cut; those and the ones in line for it
 GZIP_LEVEL, GZIP_FROM = 1, 1_000
@@ -90,13 +90,13 @@ class SliceService:
             raise SliceError("run", GONE, 404)
         lane, version = fields.choice("lane", LANES), fields.name("version")
         with record.lock:
-            if record.state in ("running", "paused"):
+            if record.state == "running":
                 raise SliceError("run", "it has not ended; ask again when it has", 409)
             if version != record.version:
                 raise SliceError("version", f"the run has changed; ask for {record.version}", 409)
             found = record.trace_for_views(lane)
             if found is None:
-                raise SliceError("lane", "This lane has no run.", 404)
+                raise SliceError("lane", NO_RUN, 404)
             return found.snapshot()
 
 

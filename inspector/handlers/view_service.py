@@ -29,7 +29,7 @@ from inspector.page_data import compare, foreign, messages
 from inspector.page_data.messages import to_json
 from inspector.page_data.plan import race_plans
 from inspector.protocol import LANES, Control
-from inspector.run_store import RaceRecord
+from inspector.run_store import GONE, NO_RUN, RaceRecord
 from inspector.server.throttle import coalesce
 from inspector.views import registry
 
@@ -51,17 +51,18 @@ class ViewService:
         `asked` is the untrusted request of a client: [run id, lane, view name]. Without data the
         document is `{"missing": reason}`.
         """
-        if not (isinstance(asked, list) and len(asked) == 3 and all(type(a) is str for a in asked)):
+        texts = isinstance(asked, list) and all(type(one) is str for one in asked)
+        if not texts or len(asked) != 3 or asked[1] not in LANES or asked[2] not in registry.VIEWS:
             return to_json({"missing": "Invalid request: expected run id, lane and view."})
         run_id, lane, name = asked
         record = self._handlers.store.get(run_id)
-        timed = name in registry.TIMED
-        trace = record.trace_for_views(lane, timed) if record else None
-        if trace is None or name not in registry.VIEWS:
-            return to_json({"missing": "This run is no longer in memory. Run it again."})
-        assert record is not None
+        if record is None:
+            return to_json({"missing": GONE})
         with record.lock:
-            trace = trace.snapshot()
+            found = record.trace_for_views(lane, name in registry.TIMED)
+            trace = None if found is None else found.snapshot()
+        if trace is None:
+            return to_json({"missing": NO_RUN})
         return to_json(registry.draw(trace, name, self._handlers.form.catalog.methods["cache"]))
 
     def trace(self, run_id: Any, lane: Any) -> Trace:
@@ -72,12 +73,14 @@ class ViewService:
         if lane not in LANES:
             raise ValueError(f"lane: choose from {', '.join(LANES)}")
         record = self._handlers.store.get(run_id)
-        found = record.trace_for_views(lane) if record else None
-        if record is None or found is None:
+        if record is None:
             raise ValueError("run: this run is no longer in memory; run it again")
         with record.lock:
-            if record.state in ("running", "paused"):
+            if record.state == "running":
                 raise ValueError("run: it has not ended; ask again when it has")
+            found = record.trace_for_views(lane)
+            if found is None:
+                raise ValueError("lane: it has no run; choose the other one")
             return found.snapshot()
 
     def document(self, asked: Any) -> str:

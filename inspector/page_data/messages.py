@@ -114,7 +114,7 @@ def whole(record: RaceRecord, title: Title) -> str:
         out = {"run": record.run_id, "state": record.state, "reset": True, "lanes": lanes}
         out |= {"recorded": record.version, "parent": record.parent}
         out["question"] = _question(record)
-        if record.state not in ("running", "paused"):
+        if record.state != "running":
             out["summary"] = compare.summarise(record.started(), record.expected)
             out["link"] = links.link(record)
         message = record.message or foreign.note(record.started())[:1_000]

@@ -234,7 +234,7 @@ def test_a_view_of_a_run_by_its_id(client):
     for run, lane, view, said in [
         (ran["run"][:-1], "a", "frame", "no longer in memory"),
         ("../../etc/passwd" * 99, "a", "frame", "no longer in memory"),
-        (ran["run"], "c", "frame", "no longer in memory"),
+        (ran["run"], "c", "frame", "lane: choose from a, b"),
         ([ran["run"]], "a", "frame", "run: expected text"),
         (ran["run"], "a", {}, "view: expected text"),
         (ran["run"], "a", "__class__", "choose from frame"),
@@ -256,7 +256,8 @@ def test_what_if_of_a_run_by_its_id(client):
         (ran["run"][:-1], 0, {}, "no longer in memory"),
         (ran["run"], 10_000, {}, "step: expected a step"),
         (ran["run"], 0, {"threshold.threshold": "high"}, "threshold.threshold: expected a number"),
-        (ran["run"], 0, ["x"], "settings as a mapping"),
+        (ran["run"], 0, ["x"], "settings: expected a mapping"),
+        (ran["run"], "0", {}, "step: expected a whole number"),
     ]:
         with pytest.raises(AppError, match=said):
             ask(run, "b", step, settings)

@@ -165,6 +165,18 @@ def test_an_impossible_wish_changes_nothing(handlers, record, request_of, wish):
     assert held is record or held.parent == record.run_id
 
 
+def test_a_refused_setting_of_the_form_is_named_by_its_label(handlers, record, request_of):
+    values = {"b.unmasker": "threshold", "b.threshold.threshold": -3.0}
+    wish = {"run": record.run_id, "lane": "a", "step": 5, "settings": "form", "values": values}
+    assert ran(handlers, request_of, **wish)[-1]["message"].startswith("Threshold: ")
+
+
+def test_a_run_that_goes_on_has_no_branch(handlers, record, request_of):
+    record.state = "running"
+    said = ran(handlers, request_of, run=record.run_id, lane="a", step=5)[-1]["message"]
+    assert said == "The run goes on: wait for its end, or stop it."
+
+
 def test_a_refused_branch_leaves_the_buttons_of_a_run_that_goes_on(handlers, request_of):
     run = handlers.run_race(small_race(handlers.session), "visitor")
     next(run)
@@ -180,7 +192,8 @@ def test_a_parent_that_is_gone_is_named(handlers, record, request_of):
     handlers.store.drop(record.run_id)
     event = asked(run=run, level="layers")
     said = list(ViewService(handlers).record(event, request_of()))
-    assert "start.trace" in json.loads(said[-1][0])["message"]
+    gone = "The run that this branch continues is no longer in memory"
+    assert json.loads(said[-1][0])["message"].startswith(gone)
     back = ran(handlers, request_of, back=record.run_id)[-1]
     assert "no longer in memory" in back["message"]
 

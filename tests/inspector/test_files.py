@@ -218,7 +218,7 @@ def test_what_is_exported_is_the_race_that_is_shown(files, handlers, small, requ
     assert length == 16 != handlers.session.default_race().b.gen_length
     handlers.leave(request_of())
     assert files.export(request_of(), run) == (
-        None, "Nothing to export. This race is no longer in memory. Run it again.",
+        None, "Nothing to export. This run is no longer in memory. Run it again.",
     )  # fmt: skip
 
 
