@@ -98,7 +98,7 @@ def counts(
     check_drift(trace, quantity)
     first = 0
     if rows == "answer":
-        first = max(int(trace.arrays()["prompt_mask"].sum()) - trace.region_shift, 0)
+        first = max(trace.prompt_length - trace.region_shift, 0)
     last = np.searchsorted(decode(np.arange(NOT_EVALUATED)), threshold, "right") - 1
     shape = trace.layers, trace.steps
     above, seen = np.zeros(shape, np.int64), np.zeros(shape, np.int64)

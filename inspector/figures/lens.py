@@ -48,7 +48,7 @@ def figure(trace: Trace, *, probe: int, of_pass: str = "run", of: str = "best") 
     codes = codes_of(trace, index, of == "token")[side]
     known = codes != NOT_COMPUTED
     values = np.where(known, codes / np.float32(PROBABILITY_SCALE), np.float32(np.nan))
-    places = arrays["lens_position"] - int(arrays["prompt_mask"].sum()) + 1
+    places = arrays["lens_position"] - trace.prompt_length + 1
     axes = {"x": places, "y0": 1, "dy": 1}
     hover = "answer token %{x}, layer %{y}: %{text} %{z:.3f}"
     heat = style.linear_heat_map(values, f"probability of {OF[of]}", hover, axes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import plotly.graph_objects as go
 
 from engine.trace.trace import Trace
@@ -15,7 +14,7 @@ from inspector.figures.checks import (
     index_of,
 )
 from inspector.views.frame import frame
-from inspector.views.similarity import compared, compared_steps
+from inspector.views.similarity import compared, compared_steps, step_matrix
 
 QUANTITIES = ("k", "v")
 SCALES = ("log", "linear")
@@ -60,7 +59,7 @@ def figure(
     shown = names[0] if group is None else group
     check_choice("group", shown, names)
     codes = compared(trace, QUANTITIES.index(quantity), index)[:, names.index(shown)]
-    far = _square(codes, len(numbers))
+    far = style.drifts(step_matrix(codes, len(numbers)))
     text, axes = "step %{y} and step %{x}", {"x": numbers, "y": numbers}
     if scale == "linear":
         out = go.Figure(
@@ -91,11 +90,3 @@ def groups(trace: Trace) -> list[str]:
         tail = " (last)" if place == last > 1 else ""
         names.append("prompt" if low < start else f"block {place}{tail}")
     return names
-
-
-def _square(codes: np.ndarray, steps: int) -> np.ndarray:
-    """1 - cosine of all pairs, float32 [X, X], from the codes of the lower triangle, by rows."""
-    out = np.zeros((steps, steps), np.float32)
-    rows, columns = np.tril_indices(steps)
-    out[rows, columns] = out[columns, rows] = style.drifts(codes)
-    return out

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale, sequential
 
-from engine.core.drift_codes import decode
+from engine.core.drift_codes import DRIFTS
 from engine.trace.trace import Trace
 
 DRIFT_TICKS = {1e-4: "≤ 0.0001", 1e-3: "0.001", 1e-2: "0.01", 1e-1: "0.1", 1.0: "1"}
@@ -19,7 +19,7 @@ INK, BLANK, MARK = "#1f2328", "#eceff2", "#e69f00"
 CIVIDIS = sequential.Cividis
 STOPS = 65
 MAX_GLYPHS = 2_000  # cells of a map that has glyphs
-DRIFTS = decode(np.arange(256)).astype(np.float32)
+SINGLE_DRIFTS = DRIFTS.astype(np.float32)
 FROM_ONE = {"x0": 1, "dx": 1, "y0": 1, "dy": 1}
 
 
@@ -34,7 +34,7 @@ class Look(NamedTuple):
 
 def drifts(codes: np.ndarray) -> np.ndarray:
     """1 - cosine of drift codes of any shape, float32; NaN where no drift was evaluated."""
-    return DRIFTS[codes]
+    return SINGLE_DRIFTS[codes]
 
 
 def log_scale(floor: float) -> list[tuple[float, str]]:

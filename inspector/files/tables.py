@@ -14,7 +14,7 @@ from engine.core.events import GUIDED, KINDS, PARTS, SITES
 from engine.core.regions import REGIONS
 from engine.trace.trace import Trace
 from inspector.page_data import compare, foreign
-from inspector.page_data.tokens import known
+from inspector.page_data.tokens import block_length, known
 from inspector.views.schedule import rows_done
 
 UNKNOWN = ("kind", "rows", "forward", "decide", "recomputed", "flops")  # of foreign runs
@@ -143,7 +143,7 @@ def tokens_table(trace: Trace) -> str:
     sure = np.full(len(ids), np.nan)
     sure[arrays["commit_position"]] = arrays["commit_confidence"]
     start, given = trace.prompt_length, known(trace) | arrays["prompt_mask"]
-    size = _spec_size(trace, "block_length") or max(len(ids) - start, 1)
+    size = block_length(trace)
     counts = _times_recomputed(trace) if len(arrays["plan"]) else None
     head = ["position", "part", "block", "id", "text", "given", "step", "confidence"]
     head += [f"recomputed_{site}" for site in SITES if counts is not None]
@@ -166,16 +166,11 @@ def _times_recomputed(trace: Trace) -> np.ndarray:
 
 def _parts(trace: Trace) -> list[str]:
     """The part of each position; the given text after the answer is the `suffix`."""
-    prompt, length = trace.arrays()["prompt_mask"], _spec_size(trace, "gen_length")
-    ends = length > 0 and trace.meta["spec"].get("suffix")
+    prompt, spec = trace.arrays()["prompt_mask"], trace.meta["spec"]
+    length = spec.get("gen_length")
+    ends = type(length) is int and length > 0 and spec.get("suffix")
     end = trace.prompt_length + length if ends else len(prompt)
     return ["prompt" if at else "answer" if i < end else "suffix" for i, at in enumerate(prompt)]
-
-
-def _spec_size(trace: Trace, name: str) -> int:
-    """A length of the run's spec; 0 if it is not known."""
-    found = trace.meta["spec"].get(name)
-    return found if type(found) is int and found > 0 else 0
 
 
 def _text(trace: Trace, token: int) -> str:

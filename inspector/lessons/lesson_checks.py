@@ -187,7 +187,7 @@ def frozen_from(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verd
 
 
 def commit_call(traces: Mapping[str, Trace], given: str, pinned: Pinned) -> Verdict:
-    """Lesson on block diffusion: the last step that computes rows of the first decoded block."""
+    """Lesson 11: the last step that computes rows of the first decoded block."""
     trace = traces["a"]
     rows = trace.region_rows(np.arange(1))[0, 1]
     computed = trace.recompute_map()[..., rows].any((1, 2, 3))

@@ -26,11 +26,12 @@ from inspector.page.methods_tab import build_methods
 from inspector.page.run_tab import FLAG, build_run
 from inspector.page.theme import theme
 from inspector.protocol import Batches, Searches, Session
+from inspector.run_store import RUN_SLOTS
 from inspector.server.bundle import bundle_route
 from inspector.server.compressed_page import CompressedPage
 from inspector.server.gate import MAX_EVENTS, Gate
 
-THREADS = 216  # for the runs, and 64 for everything else
+THREADS = RUN_SLOTS + 64  # for everything beside the runs
 QUEUE_PAUSE = 0.01  # seconds; with the millisecond of Gradio, an idle app uses 4 % of a processor
 
 

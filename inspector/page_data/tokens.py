@@ -19,6 +19,12 @@ def generation(trace: Trace) -> np.ndarray:
     return np.flatnonzero(~trace.arrays()["prompt_mask"])
 
 
+def block_length(trace: Trace) -> int:
+    """Positions of a block; if the spec does not tell, all behind the prompt are one."""
+    given = _whole(trace.meta["spec"].get("block_length")) or 0
+    return given if given > 0 else max(len(generation(trace)), 1)
+
+
 def known(trace: Trace) -> np.ndarray:
     """Answer tokens that are known before the first step, bool [T].
 
@@ -52,7 +58,7 @@ def lane_start(trace: Trace, title: str) -> dict[str, Any]:
     shown = generation(trace)
     canvas, before = arrays["canvas"][shown], known(trace)[shown]
     branch = _edits(spec.get("start"))
-    block = _whole(spec.get("block_length")) or max(len(shown), 1)
+    block = block_length(trace)
     return {
         "title": title if branch is None else f"{title}, from step {trace.steps_before + 1}",
         "before": trace.steps_before,

@@ -9,7 +9,7 @@ import numpy as np
 from engine.core.events import QUANTITIES
 from engine.trace.trace import Trace
 from inspector.page_data.packing import pack_arrays
-from inspector.page_data.tokens import known
+from inspector.page_data.tokens import block_length, known
 from inspector.views.schedule import check
 
 # The views that need more than a recording level, and the array of the trace that each draws.
@@ -53,21 +53,18 @@ def frame_facts(trace: Trace) -> dict[str, Any]:
     of the prompt. `sight` [S] is the number of rows, from the first, that a step attends to; of an
     autoregressive run it is that of the whole canvas. `shift` is the number of rows by which the
     row whose logits give a token precedes it. `causal`: the run was decoded autoregressively.
-    `unmasker` is the name of its rule, empty if it has none. `narrowed`: the
-    recorder left out layers, steps or positions. `quantities` names those whose drifts it kept.
-    `lacks` names views that the run has no data for.
+    `unmasker` is the name of its rule, empty if it has none. `narrowed`: the recorder left out
+    layers, steps or positions. `quantities` names those whose drifts it kept. `lacks` names views
+    that the run has no data for.
     """
-    arrays, spec = trace.arrays(), trace.meta["spec"]
-    prompt, rule = arrays["prompt_mask"], spec.get("unmasker")
-    layers = trace.meta["model"].get("layers")
-    block = spec.get("block_length")
-    size = block if type(block) is int and block > 0 else max(int((~prompt).sum()), 1)
+    arrays, rule = trace.arrays(), trace.meta["spec"].get("unmasker")
+    layers, block = trace.meta["model"].get("layers"), block_length(trace)
     return {
         "level": level_of(trace),
-        "positions": len(prompt),
-        "prompt": int(prompt.sum()),
-        "block": size,
-        "shared": trace.shared(size),
+        "positions": len(arrays["canvas"]),
+        "prompt": trace.prompt_length,
+        "block": block,
+        "shared": trace.shared(block),
         "layers": arrays["plan"].shape[1] or (layers if type(layers) is int else 0),
         "steps": trace.steps,
         "revealed": trace.step_map(),

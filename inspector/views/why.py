@@ -76,7 +76,7 @@ def chooses_prompt_rows(trace: Trace) -> bool:
     Rows are those of the feed-forward output.
     """
     arrays = trace.arrays()
-    first = int(arrays["prompt_mask"].sum()) - trace.region_shift
+    first = trace.prompt_length - trace.region_shift
     between = arrays["plan"][~refreshes(trace)[:, 0], 1:, SITES.index("ffn")]
     return bool(count_bits(between, 0, first).any())
 

@@ -11,6 +11,8 @@ import pytest
 from engine.config.branch_start import BranchStart
 from engine.config.spec import RunSpec
 from inspector.files.tables import safe, steps_table, tokens_table, written
+from inspector.page_data.tokens import block_length, lane_start
+from inspector.views.frame import frame_facts
 from tests.support.big_trace import make_big_trace
 from tests.support.handmade_guided_run import (
     GUIDER_FLOPS,
@@ -140,3 +142,13 @@ def test_other_cells_stay_as_they_are():
     given = ["a=1", "1-2", -2, -0.5, 7, ""]
     assert [safe(cell) for cell in given] == given
     assert [safe(float("nan")), safe(None)] == ["", ""]
+
+
+@pytest.mark.parametrize("given", [None, 0, -3, True, "8"])
+def test_without_the_length_of_a_block_the_positions_behind_the_prompt_are_one(given):
+    trace = make_big_trace(1, 4, 16, 8)
+    length = len(trace.arrays()["canvas"]) - trace.prompt_length
+    trace.meta["spec"] = trace.meta["spec"] | {"block_length": given}
+    assert block_length(trace) == lane_start(trace, "")["block"] == length
+    assert frame_facts(trace)["block"] == length
+    assert {row["block"] for row in read(tokens_table(trace))} == {"", "1"}
