@@ -43,9 +43,9 @@ def write_race(
     """Write the files of a race to `folder` and return their paths.
 
     For each lane: the timed and the recorded trace as `.npz` and, if small enough, as `.json`. For
-    the race: all tables in one archive, a run card and a replay page, in which a race that goes on
-    ends here. Raises ValueError naming the lane whose trace is too large for a file of `limit`
-    bytes.
+    the race: all tables in one archive, a run card and a replay page. A race that still runs ends
+    in them at its last step so far. Raises ValueError naming the lane whose trace is too large for
+    a file of `limit` bytes.
     """
     record, head = record.snapshot(), f"driftscope-{record.run_id[:8]}"
     if record.state == "running":

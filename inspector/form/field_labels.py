@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 FIRST = re.compile(r"(Lane [AB], )?([ab]\.)?([\w.]+): ")
-CODE_ONLY = ("dtype", "eos")  # are no words of a sentence, as names with an underscore or a dot
+CODE_ONLY = ("dtype", "eos")  # no words, so that they are a field wherever they stand
 UNKNOWN = ": unknown field; the fields are "
 VERBS = "set|lower|raise|choose"  # what follows one of these is a field also if it is a plain word
 

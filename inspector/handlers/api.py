@@ -83,8 +83,8 @@ class Endpoints:
     def run(self, race: dict, request: gr.Request) -> Iterator[dict]:
         """Run a race; stream the steps, then the texts, the metrics of both lanes and a run id.
 
-        While a model is downloaded or loaded, `state` is not `running` and `wait` has the bytes
-        done and in total.
+        While the run waits, as for a download, `state` says what for, and `wait` has how much of it
+        is done and in total, or how many runs are ahead.
 
         Args:
             race: the two lanes, `a` and `b`; empty for the page's default race.

@@ -26,7 +26,10 @@ from inspector.server.upload_folder import EXPORTS
 KEPT_EXPORTS = 40
 MOST_EXPORTED = 10  # of all exports, in largest trace files; a race has up to four of these
 PLAIN = "plain"
-CARD = "A run card: its race runs in the Run tab. A single lane races plain decoding of its prompt."
+CARD = (
+    "A run card: its race runs in the Run tab. A card of a single lane runs in lane B, beside "
+    "plain decoding of its prompt."
+)
 RECORDED = "Choose a method to see its recorded run beside plain decoding. Nothing is run."
 UNKNOWN_RUN = (
     "This page has no recorded run of the name in the link. Choose one under Recorded runs."

@@ -60,9 +60,8 @@ def cut(
     """The encoded slice that the fields `view`, `part` and those of the part ask for.
 
     `caches` are those of the catalog, whose reasons the view `why` has; `what_if` is that of the
-    engine's session, without which there is no such view. Raises SliceError for a
-    wrong field or a slice that is too large, and one with the status 404 if the trace lacks what
-    the slice needs.
+    engine's session, without which there is no such view. Raises SliceError for a wrong field or a
+    slice that is too large, and one with the status 404 if the trace lacks what the slice needs.
     """
     why = {"facts": lambda trace, fields: Cut.of(why_facts(trace, caches))}
     slices: dict[str, Mapping[str, Part]] = SLICES | {"why": why}
