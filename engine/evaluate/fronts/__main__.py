@@ -6,7 +6,8 @@
     python -m engine fronts --out FOLDER --further 200 --publish
 
 For each method: a search, a search at random with the same budget, and a test of the best settings
-beside the method's defaults and its published presets on problems that the search did not use.
+beside the method's defaults and its fastest published preset on problems that the search did not
+use.
 Every run is timed in turn with plain decoding. --out keeps every run in runs.jsonl as it ends, and
 fronts.json after each method; the same command continues from there, also with more --held-out.
 --further judges the settings of FOLDER/fronts.json that may keep enough on more held-out problems,
