@@ -187,10 +187,10 @@ LESSONS = (
         "FreeCache with a guider that spells numbers digit by digit, and the guider without a "
         "cache.",
         "The diffusion model predicts a token for every mask: the draft. The guider, an "
-        "autoregressive model, reads the whole draft in one forward and accepts it up to the first "
-        "mismatch (✗). Some steps commit many tokens, others one. Every committed token was "
-        "proposed by the diffusion model. If the guider has another vocabulary, the two texts are "
-        "compared byte by byte, and only whole tokens of the draft are accepted.",
+        "autoregressive model, reads up to 32 tokens of the draft in one forward and accepts them "
+        "up to the first mismatch (✗). Some steps commit many tokens, others one. Every committed "
+        "token was proposed by the diffusion model. If the guider has another vocabulary, the two "
+        "texts are compared byte by byte, and only whole tokens of the draft are accepted.",
         "In the run FreeCache + guider, look at the first mismatch of each step. At how many of "
         "them is the guider's first choice the token that stands there in the final answer?",
         ("plain_fill_safe", "freecache_guided"), "choices", "guider",
