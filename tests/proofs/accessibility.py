@@ -6,6 +6,7 @@ themes, 1440 and 390 px wide. Prints each finding of moderate impact and above; 
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -76,6 +77,7 @@ def other_tabs(race: RacePage) -> Iterator[tuple[str, list[str]]]:
 
 def main() -> int:
     """Check everything; returns 1 if there is any finding."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     seen = bad = 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         browser = launch(play)

@@ -9,6 +9,7 @@ machine hardly change. The exit status is 1 if another layer takes 50 ms of CPU 
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from statistics import median
@@ -28,6 +29,7 @@ FIRST = "another layer, largest"
 
 def main() -> int:
     """Measure on every screen; returns the exit status."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     esbuild = [str(WEB / "node_modules/.bin/esbuild"), "tests/heat_times.ts", "--bundle"]
     subprocess.run([*esbuild, "--log-level=warning", f"--outfile={BUNDLE}"], cwd=WEB, check=True)
     slow = False

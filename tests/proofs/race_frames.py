@@ -10,6 +10,7 @@ status is 1 if fewer than LEAST frames a second were drawn.
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -54,6 +55,7 @@ def measured(page: Any) -> tuple[float, float, float, float]:
 
 def main() -> int:
     """Measure on both screens; returns the exit status."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     slow = False
     with sync_playwright() as play:
         browser = launch(play)

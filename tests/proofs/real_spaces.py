@@ -9,6 +9,7 @@ the calls that need a GPU are replaced, so that the model runs on the CPU.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -128,6 +129,7 @@ def report(server):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with scheduling() as server:
         sys.stdout.write(json.dumps(report(server)) + "\n")
 

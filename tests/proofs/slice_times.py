@@ -9,6 +9,7 @@ processor, because another program may hold the machine.
 
 from __future__ import annotations
 
+import argparse
 import resource
 import sys
 import threading
@@ -90,7 +91,10 @@ def resident() -> int:
 
 def main() -> int:
     """Print the table; the exit status is 1 if a slice is beyond a bound."""
-    shape = tuple(map(int, sys.argv[1:4])) or SHAPE
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, usual in zip(("layers", "steps", "positions"), SHAPE, strict=True):
+        parser.add_argument(name, type=int, nargs="?", default=usual)
+    shape = tuple(vars(parser.parse_args()).values())
     before = resident()
     record = RaceRecord(state="done", traces={"a": make_big_trace(*shape, prompt=shape[2] // 3)})
     arrays = sum(array.nbytes for array in record.traces["a"].arrays().values())

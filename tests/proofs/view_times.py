@@ -11,6 +11,7 @@ run, as a multiple of the run's arrays. It fails if a view or the memory is beyo
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import platform
@@ -112,7 +113,10 @@ def main() -> int:
     """Print the table; the exit status is 1 if a view is beyond a bar."""
     from playwright.sync_api import sync_playwright
 
-    shape = tuple(map(int, sys.argv[1:4])) or SHAPE
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, usual in zip(("layers", "steps", "positions"), SHAPE, strict=True):
+        parser.add_argument(name, type=int, nargs="?", default=usual)
+    shape = tuple(vars(parser.parse_args()).values())
     failed = False
     with tempfile.TemporaryDirectory() as name, sync_playwright() as play:
         folder, browser = Path(name), launch(play)
