@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Generator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -155,11 +156,12 @@ def _check_head(checkpoint: Checkpoint, layout: Layout) -> Generator[Progress, N
 
 
 def _sources(
-    checkpoint: Checkpoint, names: tuple[str, ...], shape: torch.Size
+    checkpoint: Checkpoint, names: tuple[str, ...], shape: tuple[int, ...]
 ) -> list[tuple[str, int]]:
     """Names and rows to read of the tensors that make up a parameter of a shape."""
     out = []
-    rows = shape[: _joined_dims(len(shape), len(checkpoint.shapes[names[0]]))].numel()
+    # On ZeroGPU a tensor's shape is a tuple without `numel`.
+    rows = math.prod(shape[: _joined_dims(len(shape), len(checkpoint.shapes[names[0]]))])
     for name in names:
         taken = min(checkpoint.shapes[name][0], rows)
         out.append((name, taken))
